@@ -214,7 +214,7 @@ def credit_per_tool(table: StepTable, credit: Credit) -> dict[str, ToolCredit]:
     """
     rows = arrange(table).rows
     column = table.action.take(rows).used()
-    tools = Coded.encode([_tools(text) for text in column.values])
+    tools = Coded.encode([tool_of(text) for text in column.values])
     if list(tools.values) in ([], [TEXT]):
         return {}
     label = np.append(tools.codes, -1)[column.codes]
@@ -235,7 +235,7 @@ def credit_per_tool(table: StepTable, credit: Credit) -> dict[str, ToolCredit]:
 TEXT = "text"
 
 
-def _tools(action: str) -> str:
+def tool_of(action: str) -> str:
     """The names of the tools that an action calls."""
     if '"name"' not in action:
         return TEXT

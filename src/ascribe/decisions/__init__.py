@@ -1,0 +1,138 @@
+"""Decisions: which action in which state decided the outcome, and how sure that is."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ascribe.decisions.attempts import Scope, attempts
+from ascribe.decisions.contrasts import LEVEL
+from ascribe.decisions.decision import CONSEQUENCES, FORK, Decision, Side, certainty, rated
+from ascribe.decisions.forks import forks
+from ascribe.decisions.kinds import kinds
+from ascribe.steps.arrays import Bools, Ints
+from ascribe.steps.problems import counted
+from ascribe.steps.table import StepTable
+
+__all__ = ["LEVEL", "Decision", "Decisions", "Scope", "Side", "decisions"]
+
+ONE_EACH = (
+    "Every task has a single attempt, so no two attempts at one task can be compared. What is "
+    "shown compares sessions of different tasks: a difference may come from the tasks, so none is "
+    "called certain. To be sure, let the agent try some tasks several times."
+)
+ONE_STATE = (
+    "Sessions of different tasks are compared where they met the same state. If the state does not "
+    "show what the task asks for, a difference may come from the tasks."
+)
+CONSEQUENCE = "Length and giving up may follow from how a session went as well as decide it."
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """The decisions of a table.
+
+    Attributes:
+        decisions: forks and kinds, the most certain first.
+        sessions: how many sessions were compared.
+        tasks: how many tasks they attempted.
+        success: mean over tasks of the share of attempts that won.
+        binary: whether every return is 0 or 1.
+        notes: what cannot be said, and why.
+    """
+
+    decisions: tuple[Decision, ...]
+    sessions: int
+    tasks: int
+    success: float
+    binary: bool
+    notes: tuple[str, ...] = ()
+
+    @property
+    def forks(self) -> tuple[Decision, ...]:
+        """Decisions in one state."""
+        return tuple(each for each in self.decisions if each.kind == FORK)
+
+    @property
+    def kinds(self) -> tuple[Decision, ...]:
+        """Decisions of a kind, pooled over states and tasks."""
+        return tuple(each for each in self.decisions if each.kind != FORK)
+
+    @property
+    def certain(self) -> tuple[Decision, ...]:
+        """Those that are certain."""
+        return tuple(each for each in self.decisions if each.certain)
+
+    @property
+    def sentence(self) -> str:
+        """The most important finding, in one or two sentences."""
+        if self.certain:
+            first = self.certain[0]
+            return f"{_capital(first.text)}: {first.how_sure}."
+        if not self.decisions:
+            return "No two attempts at one task decided differently in the same situation."
+        first = self.decisions[0]
+        return f"No decision is certain yet. The likeliest is {first.text}: {first.how_sure}."
+
+    @property
+    def advice(self) -> str:
+        """What to do next; empty if nothing is known to help."""
+        if self.certain:
+            better, worse = self.certain[0].better, self.certain[0].worse
+            return f"Prefer {better.action}." if better.named else f"Avoid {worse.action}."
+        if self.decisions and (more := self.decisions[0].more):
+            return f"Sample about {counted(more, 'more attempt')} of each task that counts there."
+        if self.sessions == self.tasks:
+            return "Let the agent try some tasks several times."
+        return ""
+
+
+def decisions(
+    table: StepTable,
+    *,
+    won: Bools | None = None,
+    states: Ints | None = None,
+    scope: Scope = "task",
+    rewritten: Bools | None = None,
+    rng: np.random.Generator | None = None,
+) -> Decisions:
+    """The decisions of a table: what followed where sessions decided differently.
+
+    Args:
+        table: the steps, without fatal problems.
+        won: whether the task was done after each row; by default a return above 0 wins.
+        states: label of each row's state, -1 for none; by default equal texts are one state.
+        scope: ``task`` compares attempts at one task; ``batch`` also looks for equal states in
+            different tasks.
+        rewritten: whether the context was rewritten after each row, if that is known.
+        rng: source of randomness; by default one with the seed 0.
+
+    Raises:
+        TableError: for a table whose rows cannot be put in order.
+    """
+    rng = np.random.default_rng(0) if rng is None else rng
+    tried = attempts(table, won, states, scope, rewritten)
+    found, notes = rated(forks(tried, rng)), []
+    sessions, tasks = tried.steps.trajectory_count, tried.steps.group_count
+    if sessions == tasks:
+        tried = attempts(table, won, states, "batch", rewritten)
+        notes.append(ONE_EACH)
+        if scope == "batch" and found:
+            notes.append(ONE_STATE)
+    pooled = rated(kinds(tried, rng))
+    if any(each.kind in CONSEQUENCES for each in pooled):
+        notes.append(CONSEQUENCE)
+    success = np.bincount(tried.steps.group_of_trajectory, tried.won) / np.bincount(
+        tried.steps.group_of_trajectory
+    )
+    return Decisions(
+        decisions=tuple(sorted([*found, *pooled], key=certainty)),
+        sessions=sessions,
+        tasks=tasks,
+        success=float(success.mean()),
+        binary=tried.binary,
+        notes=tuple(notes),
+    )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

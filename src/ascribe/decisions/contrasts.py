@@ -1,0 +1,233 @@
+r"""Two kinds of sessions compared inside strata: difference, interval, p value.
+
+Session i of stratum s has the outcome y and is on one of two sides, z = 1 or z = 0. With n1 and n0
+sessions on the sides, and n = n1 + n0:
+
+    difference = Σ_s w_s (mean of y where z = 1 - mean of y where z = 0) / Σ_s w_s,  w_s = n1 n0 / n
+
+The p value is that of a permutation test: the sides are dealt anew inside every stratum, so that
+strata of easy tasks never speak for a side that is frequent in them. The interval holds every δ for
+which the test does not refuse that the sides differ by δ: subtract δ from the outcomes where z = 1,
+and T(δ) = T - δ C, for a dealing b likewise T_b - δ C_b; so its ends are order statistics of
+(T - T_b) / (C - C_b). Outcomes of two values, such as 0 and 1, cannot be shifted: for these it is
+Newcombe's interval (1998, method 10) with the weights of the strata.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+from statistics import NormalDist
+
+import numpy as np
+
+from ascribe.steps import segments
+from ascribe.steps.arrays import Bools, Floats, Ints
+
+LEVEL = 0.1
+"""Share of false discoveries that is accepted, and of intervals that may miss."""
+DEALINGS = 1999
+"""How often the sides are dealt anew, unless there are so few ways that all of them are tried."""
+POWER = 0.8
+"""How probable it should be that the attempts that ``attempts_needed`` counts settle a question."""
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Two sides compared.
+
+    Attributes:
+        difference: mean outcome where z = 1, minus that where z = 0.
+        low: lower end of its interval; -inf if there are too few sessions for one.
+        high: upper end.
+        p: of the two-sided permutation test.
+        with_: mean outcome where z = 1, weighted over strata like the difference.
+        without: mean outcome where z = 0.
+        error: standard error of the difference.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p: float
+    with_: float
+    without: float
+    error: float
+
+
+def contrast(
+    outcome: Floats, side: Bools, stratum: Ints, rng: np.random.Generator, level: float = LEVEL
+) -> Contrast:
+    """Compare the sessions of two sides.
+
+    Args:
+        outcome: of each session; each session once.
+        side: whether a session is on the first side.
+        stratum: label of each session's stratum, from 0; both sides occur in each.
+        rng: source of randomness.
+        level: probability that the interval misses.
+    """
+    count = int(stratum.max()) + 1
+    order = np.lexsort((outcome, ~side, stratum))  # the first side first; row order never matters
+    y, z, stratum = outcome[order], side[order].astype(np.float64), stratum[order]
+    size = segments.size(stratum, count)
+    ones = segments.total(z, stratum, count)
+    weight = ones * (size - ones) / size
+    of_ones = segments.total(y * z, stratum, count)
+    total = segments.total(y, stratum, count)
+    means = of_ones / ones, (total - of_ones) / (size - ones)
+    with_, without = (float((weight * mean).sum() / weight.sum()) for mean in means)
+    residual = y - np.where(z > 0, means[0][stratum], means[1][stratum])
+    freedom = y.size - 2 * count
+    # Sides that agree by chance do not make their means exact: as if a session more differed.
+    squares = float((residual**2).sum()) + float(np.ptp(y)) ** 2 / 4
+    variance = squares / (max(freedom, 0) + 1)
+    sums, theirs, exact = _dealt(y - (total / size)[stratum], size, ones.astype(np.int64), rng)
+    observed, own = float((of_ones - ones * total / size).sum()), float(weight.sum())
+    near = 1e-9 * max(1.0, float(np.abs(y).max()))
+    above, below = int((sums >= observed - near).sum()), int((sums <= observed + near).sum())
+    more = 0 if exact else 1
+    p = min(1.0, 2 * (min(above, below) + more) / (sums.size + more))
+    if np.unique(y).size <= 2:
+        sides = [(with_, ones), (without, size - ones)]
+        low, high = _newcombe(sides, weight, float(y.min()), float(np.ptp(y)), level)
+    else:
+        # Dealings equal to the one observed are never refused.
+        moved = own - theirs > 1e-9 * own
+        ends = np.sort((observed - sums[moved]) / (own - theirs[moved]))
+        rank = math.floor(level / 2 * (sums.size + more) + 1e-9) - more - int((~moved).sum())
+        inside = 0 <= rank < ends.size
+        low, high = (ends[rank], ends[-1 - rank]) if inside else (-math.inf, math.inf)
+    difference, error = with_ - without, math.sqrt(variance / own)
+    return Contrast(difference, float(low), float(high), p, with_, without, error)
+
+
+def _newcombe(
+    sides: Sequence[tuple[float, Floats]], weight: Floats, least: float, width: float, level: float
+) -> tuple[float, float]:
+    """The interval of the difference of two shares, from Wilson's interval of each.
+
+    Args:
+        sides: the mean outcome of each side, and its sessions in each stratum.
+        weight: of each stratum.
+        least: the smaller of the two outcomes.
+        width: what the larger one is more.
+        level: probability that the interval misses.
+    """
+    z = NormalDist().inv_cdf(1 - level / 2)
+    ends = []
+    for mean, sessions in sides:
+        share = (mean - least) / (width or 1.0)
+        # As many sessions as would give this variance if there were no strata.
+        n = float(weight.sum() ** 2 / (weight**2 / sessions).sum())
+        middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+        reach = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+        ends.append((share - (middle - reach), middle + reach - share))
+    (first_down, first_up), (other_down, other_up) = ends
+    difference = sides[0][0] - sides[1][0]
+    return (
+        difference - width * math.hypot(first_down, other_up),
+        difference + width * math.hypot(first_up, other_down),
+    )
+
+
+def _dealt(
+    centred: Floats, size: Ints, ones: Ints, rng: np.random.Generator
+) -> tuple[Floats, Floats, bool]:
+    """The statistic of every dealing, for the outcomes and for the sides; and if these are all.
+
+    ``centred`` holds the outcomes minus the mean of their stratum, the first side first.
+    """
+    starts = np.cumsum(size) - size
+    sums, theirs = np.zeros(DEALINGS), np.zeros(DEALINGS)
+    for n, k in np.unique(np.stack([size, ones], axis=1), axis=0).tolist():
+        dealings, overlap, exact = _dealings(n, k)
+        at = starts[(size == n) & (ones == k)]
+        of_strata = dealings @ centred[at[:, None] + np.arange(n)].T
+        if size.size == 1:
+            return of_strata[:, 0], overlap, exact
+        # Strata of one shape share the dealings, and each draws its own ones.
+        for first in range(0, at.size, 1000):
+            part = np.arange(first, min(first + 1000, at.size))
+            drawn = rng.integers(0, overlap.size, (DEALINGS, part.size))
+            sums += of_strata[drawn, part].sum(axis=1)
+            theirs += overlap[drawn].sum(axis=1)
+    return sums, theirs, False
+
+
+@lru_cache(maxsize=64)
+def _dealings(n: int, k: int) -> tuple[Floats, Floats, bool]:
+    """Choices of k out of n as rows of zeros and ones, and if these are all choices.
+
+    Also how many of the first k each one chooses, less what is expected.
+    """
+    exact = math.comb(n, k) <= DEALINGS + 1
+    if exact:
+        chosen = np.array(list(combinations(range(n), k)), dtype=np.int64)
+    else:  # a seed of its own, so that a p value does not depend on what else is tested
+        keys = np.random.default_rng([n, k]).random((DEALINGS, n))
+        chosen = np.argpartition(keys, k - 1, axis=1)[:, :k]
+    rows = np.zeros((chosen.shape[0], n))
+    np.put_along_axis(rows, chosen, 1.0, axis=1)
+    return rows, rows[:, :k].sum(axis=1) - k * k / n, exact
+
+
+def smallest_p(outcome: Floats, side: Bools, stratum: Ints) -> float:
+    """The smallest p value that sides of these sizes can have with these outcomes.
+
+    It does not depend on who is on which side, so leaving out what can never be found keeps the
+    share of false discoveries (Tarone 1990, Gilbert 2005).
+    """
+    tails = [1.0, 1.0]
+    for label in range(int(stratum.max()) + 1):
+        y, ones = np.sort(outcome[stratum == label]), int(side[stratum == label].sum())
+        for tail, ordered in enumerate((y, -y[::-1])):
+            last = ordered[ones - 1]  # the first side has the smallest outcomes, down to ties
+            ways = math.comb(int((ordered == last).sum()), ones - int((ordered < last).sum()))
+            tails[tail] *= ways / math.comb(y.size, ones)
+    return min(1.0, 2 * min(tails))
+
+
+def both_sides(side: Bools, stratum: Ints) -> tuple[Bools, Ints]:
+    """Which sessions are in a stratum with both sides, and the labels of these strata from 0."""
+    count = int(stratum.max(initial=-1)) + 1
+    ones = segments.total(side.astype(np.float64), stratum, count)
+    both = (ones > 0) & (ones < segments.size(stratum, count))
+    inside = both[stratum]
+    return inside, (np.cumsum(both) - 1)[stratum[inside]]
+
+
+def discovery_rate(p: Sequence[float]) -> Floats:
+    """The smallest false discovery rate at which each is found (Benjamini and Hochberg 1995)."""
+    values = np.asarray(p, dtype=np.float64)
+    order = np.argsort(values)
+    scaled = values[order] * values.size / np.arange(1, values.size + 1)
+    rates = np.empty(values.size)
+    rates[order] = np.minimum.accumulate(scaled[::-1])[::-1] if values.size else scaled
+    return np.minimum(rates, 1.0)
+
+
+def sessions_needed(found: Contrast, first: int, other: int, level: float) -> int | None:
+    """How many sessions more would settle it, if the difference is what it seems to be.
+
+    In all ``n ((z(1 - level / 2) + z(power)) error / difference)²``, because the error shrinks with
+    the root of the number n of sessions, and no fewer than a permutation test needs for such a p
+    value. None without a difference.
+
+    Args:
+        found: the comparison.
+        first: sessions on one side.
+        other: sessions on the other side.
+        level: the p value that settles it.
+    """
+    if abs(found.difference) < 1e-12:
+        return None
+    normal, sessions = NormalDist(), first + other
+    reach = normal.inv_cdf(1 - level / 2) + normal.inv_cdf(POWER)
+    needed = math.ceil(sessions * (reach * found.error / abs(found.difference)) ** 2)
+    needed = max(needed, sessions + 1)
+    share = first / sessions
+    while 2 / math.comb(needed, min(max(1, round(share * needed)), needed - 1)) > level:
+        needed += 1
+    return needed - sessions

@@ -1,0 +1,284 @@
+"""A decision that sessions took differently, and what followed on both sides."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ascribe.decisions.attempts import Attempts
+from ascribe.decisions.contrasts import (
+    LEVEL,
+    contrast,
+    discovery_rate,
+    sessions_needed,
+)
+from ascribe.groups.responses import readable
+from ascribe.steps import segments
+from ascribe.steps.arrays import Bools, Ints
+from ascribe.steps.problems import counted, one_line
+
+FORK = "fork"
+CONSEQUENCES = ("length", "giving up")
+"""Kinds that may follow from how a session went as well as decide it."""
+LONGEST = 60
+"""Characters of a state or an action in a sentence."""
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """The sessions that decided one way.
+
+    Attributes:
+        action: what they did, for people: ``list(path="/var")``, or ``3 other actions``.
+        sessions: how many.
+        mean: their mean outcome, weighted over tasks like the difference.
+        won: the share of them that won, weighted in the same way.
+        named: whether ``action`` says what they did, and not only what they did not do.
+        rows: the row of the table with the decision of each session; on the better side the session
+            with the highest outcome comes first, on the worse side that with the lowest.
+        actions: the texts of the actions, the most frequent first; empty unless it is a fork.
+    """
+
+    action: str
+    sessions: int
+    mean: float
+    won: float
+    named: bool
+    rows: Ints = field(repr=False)
+    actions: tuple[str, ...] = field(repr=False, default=())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "action": self.action,
+            "sessions": self.sessions,
+            "mean": self.mean,
+            "won": self.won,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """Two ways to decide, compared by what the sessions that went them earned in the end.
+
+    Attributes:
+        kind: ``fork`` for a state and the actions taken in it; otherwise what is compared over many
+            states and tasks: ``tool``, ``repeated call`` and so on.
+        task: the task; empty if several count.
+        tasks: how many tasks count.
+        state: the text of the state; empty unless it is a fork.
+        better: the side with the higher mean outcome.
+        worse: the other side.
+        difference: of the mean outcomes, at least 0; inside tasks, then averaged over them.
+        low: lower end of its 90 % interval.
+        high: upper end.
+        p: by permutation inside tasks; NaN for a question that so few sessions cannot settle.
+        q: false discovery rate over all forks, or all kinds, of the table; NaN without a p value.
+        more: how many more attempts would probably settle it, of each task that counts; None if
+            there is nothing to settle, or no difference.
+        across: whether sessions of different tasks were compared with each other, so that the
+            difference may be one of tasks.
+        binary: whether outcomes are 0 and 1.
+    """
+
+    kind: str
+    task: str
+    tasks: int
+    state: str
+    better: Side
+    worse: Side
+    difference: float
+    low: float
+    high: float
+    p: float
+    q: float = math.nan
+    more: int | None = None
+    across: bool = False
+    binary: bool = False
+
+    @property
+    def certain(self) -> bool:
+        """Whether it is among findings of which at most a tenth are expected to be false.
+
+        What was compared over states of different tasks is never certain.
+        """
+        return self.q <= LEVEL and not (self.across and self.kind != FORK)
+
+    @property
+    def text(self) -> str:
+        """What was found, in one sentence."""
+        where = one_line(self.task, LONGEST) or f"over {counted(self.tasks, 'task')}"
+        if self.state and (state := one_line(self.state, LONGEST)):
+            where += f", at “{state}”"
+        first, other = self.better, self.worse
+        if self.binary:
+            sides = [
+                f"{each.won:.0%} of {each.sessions}".replace("%", " %") for each in (first, other)
+            ]
+            return f"{where}: {first.action} won {sides[0]}, {other.action} {sides[1]}"
+        return (
+            f"{where}: {first.action} earned {first.mean:.3g} on average in "
+            f"{counted(first.sessions, 'session')}, {other.action} {other.mean:.3g} in "
+            f"{other.sessions:,}"
+        )
+
+    @property
+    def how_sure(self) -> str:
+        """How sure it is, in words."""
+        points = " points" if self.binary else ""
+        values = (self.difference, self.low, self.high)
+        size, low, high = (signed(value, points=self.binary) for value in values)
+        size = f"{size}{points}, 90 % interval {low} to {high}"
+        if self.certain:
+            return f"certain ({size}, q {self.q:.2g})"
+        if math.isnan(self.p):
+            return "too few sessions to tell"
+        more = (
+            "" if self.more is None else f"; about {counted(self.more, 'more attempt')} would tell"
+        )
+        return f"not certain ({size}, p {self.p:.2g}){more}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; None for what is not known."""
+        numbers = {name: getattr(self, name) for name in ("difference", "low", "high", "p", "q")}
+        return {
+            "kind": self.kind,
+            "task": self.task,
+            "tasks": self.tasks,
+            "state": self.state,
+            "better": self.better.as_dict(),
+            "worse": self.worse.as_dict(),
+            **{name: value if math.isfinite(value) else None for name, value in numbers.items()},
+            "more": self.more,
+            "certain": self.certain,
+            "across": self.across,
+            "text": self.text,
+        }
+
+
+def signed(value: float, *, points: bool) -> str:
+    """A difference with its sign, in points of a hundred if outcomes are 0 and 1."""
+    text = f"{100 * value:+.0f}" if points else f"{value:+.3g}"
+    return "0" if text in ("+0", "-0") else text
+
+
+def compare(
+    attempts: Attempts,
+    kind: str,
+    places: Ints,
+    side: Bools,
+    stratum: Ints,
+    *,
+    names: tuple[str, str],
+    rng: np.random.Generator,
+    tests: int = 1,
+    state: str = "",
+) -> Decision:
+    """The decision that sessions took at these places, each session at one.
+
+    Args:
+        attempts: the sessions.
+        kind: what is compared.
+        places: places of the steps.
+        side: whether each is on the first side.
+        stratum: label of what each may be compared within, from 0; both sides occur in each.
+        names: what the two sides did.
+        rng: source of randomness.
+        tests: how many comparisons this one was picked from.
+        state: the text of the state.
+    """
+    steps = attempts.steps
+    session = steps.trajectory[places]
+    outcome = attempts.outcome[session]
+    found = contrast(outcome, side, stratum, rng, LEVEL / tests)
+    count = int(stratum.max()) + 1
+    ones = segments.total(side.astype(np.float64), stratum, count)
+    size = segments.size(stratum, count)
+    weight = ones * (size - ones) / size
+    won = attempts.won[session].astype(np.float64)
+    spread = float(np.ptp(attempts.outcome))
+    first_is_better = found.difference >= 0
+    sides: list[Side] = []
+    for chosen, better, mean in (
+        (side, first_is_better, found.with_),
+        (~side, not first_is_better, found.without),
+    ):
+        of_side = np.where(chosen, stratum, -1)
+        share = float((weight * segments.mean(won, of_side, count)).sum() / weight.sum())
+        at = np.flatnonzero(chosen)
+        at = at[np.argsort(-outcome[at] if better else outcome[at], kind="stable")]
+        taken = tuple(_frequent(attempts.texts(places[at]))) if kind == FORK else ()
+        name, rows = names[len(sides)], steps.rows[places[at]]
+        is_named = len(sides) == 0 or len(taken) == 1
+        sides.append(Side(name, at.size, mean, share, is_named, rows, taken))
+    low, high = found.low, found.high
+    if not first_is_better:
+        sides, low, high = sides[::-1], -high, -low
+    groups = np.unique(steps.group[places])
+    alone = "" if groups.size > 1 else _name(attempts, int(places[0]))
+    needed = sessions_needed(found, sides[0].sessions, sides[1].sessions, LEVEL / tests)
+    all_sessions = int(np.isin(steps.group_of_trajectory, groups).sum())
+    if needed is not None:  # not every attempt comes to this decision
+        needed = math.ceil(needed * all_sessions / places.size / groups.size)
+    return Decision(
+        kind=kind,
+        task=alone,
+        tasks=groups.size,
+        state=state,
+        better=sides[0],
+        worse=sides[1],
+        difference=abs(found.difference),
+        low=max(low, -spread),
+        high=min(high, spread),
+        p=min(1.0, found.p * tests),
+        more=needed,
+        across=attempts.across,
+        binary=attempts.binary,
+    )
+
+
+def _name(attempts: Attempts, place: int) -> str:
+    return attempts.table.group.take(attempts.steps.rows[[place]]).texts()[0] or ""
+
+
+def _frequent(texts: Sequence[str]) -> list[str]:
+    counts: dict[str, int] = {}
+    for text in texts:
+        counts[text] = counts.get(text, 0) + 1
+    return sorted(counts, key=lambda text: (-counts[text], text))
+
+
+def call(action: str) -> str:
+    """An action in a sentence: a call as ``name(key=value)``, in one line."""
+    return f"`{one_line(readable(action), LONGEST)}`"
+
+
+def rated(decisions: Sequence[Decision]) -> list[Decision]:
+    """The decisions with their false discovery rate, the most certain first."""
+    tested = [each for each in decisions if not math.isnan(each.p)]
+    rates = discovery_rate([each.p for each in tested])
+    with_rates = [
+        replace(each, q=float(q), more=None if q <= LEVEL else each.more)
+        for each, q in zip(tested, rates, strict=True)
+    ]
+    untested = [each for each in decisions if math.isnan(each.p)]
+    return sorted([*with_rates, *untested], key=certainty)
+
+
+def certainty(decision: Decision) -> tuple[Any, ...]:
+    """A key that sorts the most certain decisions first."""
+    tested = not math.isnan(decision.p)
+    first, other = decision.better.sessions, decision.worse.sessions
+    size = decision.difference * math.sqrt(first * other / (first + other))
+    return (
+        not decision.certain,
+        decision.kind in CONSEQUENCES,
+        not tested,
+        decision.q if tested else 0.0,
+        decision.p if tested else 0.0,
+        -size,
+        decision.task,
+        decision.text,
+    )

@@ -1,0 +1,73 @@
+"""Forks: states in which sessions of a task took different actions.
+
+A session decides at its first visit to a state; what it does when it comes back is a consequence.
+Each action is compared with all others taken in the state, and the fork is told by the comparison
+that is the surest, its p value multiplied by the number of comparisons that could be tested.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from ascribe.decisions.attempts import Attempts
+from ascribe.decisions.contrasts import LEVEL, both_sides, smallest_p
+from ascribe.decisions.decision import FORK, Decision, call, certainty, compare
+from ascribe.steps import segments
+from ascribe.steps.arrays import Ints
+
+
+def forks(attempts: Attempts, rng: np.random.Generator) -> list[Decision]:
+    """Every state with two actions and two outcomes, as a decision without its discovery rate."""
+    places = attempts.first_visits()
+    label = attempts.state[places]
+    order = np.argsort(label, kind="stable")
+    places, label = places[order], label[order]
+    action = attempts.steps.action[places]
+    outcome = attempts.outcome[attempts.steps.trajectory[places]]
+    count = int(label.max(initial=-1)) + 1
+    open_ = ~segments.constant(action.astype(np.float64), label, count)
+    open_ &= ~segments.constant(outcome, label, count)
+    ends = np.searchsorted(label, np.arange(count + 1))
+    found = (
+        _fork(attempts, places[ends[state] : ends[state + 1]], rng)
+        for state in np.flatnonzero(open_)
+    )
+    return [each for each in found if each is not None]
+
+
+def _fork(attempts: Attempts, places: Ints, rng: np.random.Generator) -> Decision | None:
+    steps = attempts.steps
+    action, session = steps.action[places], steps.trajectory[places]
+    taken, first = np.unique(action, return_index=True)
+    texts = attempts.texts(places[first])
+    taken = taken[sorted(range(taken.size), key=texts.__getitem__)]  # codes depend on row order
+    # Between two actions there is one comparison, seen from either.
+    candidates = []
+    for one in taken[:1] if taken.size == 2 else taken:
+        inside, stratum = both_sides(action == one, attempts.stratum[session])
+        if inside.any():
+            side, outcome = action[inside] == one, attempts.outcome[session[inside]]
+            floor = smallest_p(outcome, side, stratum)
+            candidates.append((floor, one, inside, stratum))
+    able = [each for each in candidates if each[0] <= LEVEL]
+    text = attempts.table.state.take(steps.rows[places[:1]]).texts()[0] or ""
+    found = []
+    for _, one, inside, stratum in able or candidates:
+        at = places[inside]
+        side = steps.action[at] == one
+        others = np.unique(steps.action[at[~side]]).size
+        first, second = (call(attempts.texts(at[chosen][:1])[0]) for chosen in (side, ~side))
+        names = first, second if others == 1 else f"{others} other actions"
+        tests = max(1, len(able))
+        found.append(
+            compare(
+                attempts, FORK, at, side, stratum, names=names, rng=rng, tests=tests, state=text
+            )
+        )
+    if not found:
+        return None
+    if able:
+        return min(found, key=certainty)
+    # Only the largest difference is told, without a p value.
+    return replace(max(found, key=lambda each: each.difference), p=math.nan)

@@ -1,0 +1,176 @@
+"""Kinds of decisions, pooled over states and tasks: a tool, a repeated call, giving up, and so on.
+
+Whether a session *ever* called a tool depends on how long it lasted, and failing sessions last
+longer; so sessions are not compared by that. A session is compared at its first opportunity: the
+first step at which, in the same task and situation, some sessions decided this way and others did
+not. The situation is the state, if another session of the task came to it, and otherwise the number
+of the step with the tool called before.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from ascribe.decisions.attempts import Attempts
+from ascribe.decisions.contrasts import LEVEL, both_sides, smallest_p
+from ascribe.decisions.decision import Decision, compare
+from ascribe.diagnose import TEXT
+from ascribe.steps import segments
+from ascribe.steps.arrays import Bools, Ints
+from ascribe.steps.problems import one_line
+
+MOST_TOOLS = 12
+"""Tools that are compared, and that may follow each other: the most frequent ones."""
+ERROR = re.compile(
+    r"^(?:\w+: )?\W{0,3}(?:\w{0,40}(?:error|exception)\b|traceback|fatal\b|failed\b|invalid\b"
+    r"|no such\b|not found\b|cannot\b|could not\b|unknown\b|command not found"
+    r"|[^\n]{0,80}(?:exit (?:code|status):? [1-9]|returncode[\">: ]{1,4}[1-9]|command not found))",
+    re.IGNORECASE,
+)
+"""An observation that reports an error; the first word may be the role of who reports it."""
+
+
+class Kind(NamedTuple):
+    """Something that a session may do at a step.
+
+    Attributes:
+        kind: what it is called.
+        did: what those who did it are said to have done.
+        else_: what the others did.
+        possible: places at which it could be done.
+        done: places at which it was done.
+    """
+
+    kind: str
+    did: str
+    else_: str
+    possible: Bools
+    done: Bools
+
+
+def kinds(attempts: Attempts, rng: np.random.Generator) -> list[Decision]:
+    """Every kind of decision that sessions of one task took differently, without its rate."""
+    situation = _situations(attempts)
+    found, seen = [], set()
+    for kind in _kinds(attempts):
+        places = np.flatnonzero(kind.possible)
+        open_, _ = both_sides(kind.done[places], situation[places])
+        places = _first_of_session(attempts, places[open_])
+        if not places.size:
+            continue
+        stratum = segments.by_appearance(situation[places], int(situation.max()) + 1)[0]
+        inside, stratum = both_sides(kind.done[places], stratum)
+        places = places[inside]
+        outcome = attempts.outcome[attempts.steps.trajectory[places]]
+        side, names = kind.done[places], (kind.did, kind.else_)
+        # The same sessions on the same sides: one of two tools, a tool that always follows another.
+        same = (places.tobytes(), (side == side[:1]).tobytes())
+        if same in seen:
+            continue
+        seen.add(same)
+        if places.size and smallest_p(outcome, side, stratum) <= LEVEL:
+            found.append(compare(attempts, kind.kind, places, side, stratum, names=names, rng=rng))
+    return found
+
+
+def _situations(attempts: Attempts) -> Ints:
+    """What each step may be compared within."""
+    steps, tools = attempts.steps, attempts.tools.size
+    count = int(attempts.state.max(initial=-1)) + 1
+    visit, visits = segments.pairs(steps.trajectory, attempts.state, count)
+    first = segments.first_rows(visit, visits)
+    visitors = np.append(segments.size(attempts.state[first], count), 0)[attempts.state]
+    before = _shifted(attempts, attempts.tool, tools)
+    number = np.arange(steps.rows.size) - steps.starts[steps.trajectory]
+    place = number * (tools + 1) + before
+    shared = np.where(visitors > 1, attempts.state, count + place)
+    _, label = np.unique(shared, return_inverse=True)
+    return segments.pairs(
+        attempts.stratum[steps.trajectory], label.astype(np.int64), int(label.max()) + 1
+    )[0]
+
+
+def _first_of_session(attempts: Attempts, places: Ints) -> Ints:
+    session = attempts.steps.trajectory[places]
+    first: Bools = np.diff(session, prepend=-1) != 0
+    return places[first]
+
+
+def _shifted(attempts: Attempts, values: Ints, first: int) -> Ints:
+    """The value of the step before, ``first`` at the beginning of a session."""
+    before = np.roll(values, 1)
+    before[attempts.steps.starts] = first
+    return before
+
+
+def _kinds(attempts: Attempts) -> Iterator[Kind]:
+    steps, tool, names = attempts.steps, attempts.tool, attempts.tools
+    every = np.ones(steps.rows.size, dtype=np.bool_)
+    calls = tool != int(np.flatnonzero(names == TEXT)[0])
+    order = np.argsort(-np.bincount(tool, minlength=names.size), kind="stable")
+    common = [int(number) for number in order[:MOST_TOOLS] if (tool == number).any()]
+    shown = {
+        number: "no call" if names[number] == TEXT else f"`{one_line(names[number], 40)}`"
+        for number in common
+    }
+    before = _shifted(attempts, tool, names.size)
+    # A call that the session has made before, with the same arguments.
+    decided, count = segments.pairs(steps.trajectory, steps.action, int(steps.action.max()) + 1)
+    again = np.ones(steps.rows.size, dtype=np.bool_)
+    again[segments.first_rows(decided, count)] = False
+    later = np.arange(steps.rows.size) > steps.starts[steps.trajectory]
+    if calls.any():
+        yield Kind("repeated call", "a call made before", "something new", later & calls, again)
+    failed = _after_errors(attempts)
+    same = tool == before
+    yield Kind(
+        "call after an error", "the same tool again after an error", "something else", failed, same
+    )
+    last = np.append(steps.trajectory[1:] != steps.trajectory[:-1], True)
+    if calls.any():
+        gave_up = last & ~calls & ~steps.truncated
+        yield Kind("giving up", "ending right after an error", "going on", failed, gave_up)
+    length = segments.size(steps.trajectory, steps.trajectory_count)
+    median = _medians(length, attempts.stratum)
+    yield Kind(
+        "length",
+        "more steps than half of the attempts",
+        "fewer",
+        _at(steps.starts, every.size),
+        (length > median[attempts.stratum])[steps.trajectory],
+    )
+    yield Kind("invalid call", "an invalid action", "a valid one", every, ~steps.valid)
+    yield Kind("summary", "a summary of the context here", "none here", every, attempts.rewritten)
+    for number in common:
+        yield Kind("tool", shown[number], "something else", every, tool == number)
+    for earlier in common:
+        after = before == earlier
+        for number in common:
+            did = f"{shown[number]} right after {shown[earlier]}"
+            if earlier != number and names[earlier] != TEXT:
+                yield Kind("tool after tool", did, "something else", after, tool == number)
+
+
+def _at(places: Ints, size: int) -> Bools:
+    mask = np.zeros(size, dtype=np.bool_)
+    mask[places] = True
+    return mask
+
+
+def _medians(length: Ints, stratum: Ints) -> Ints:
+    order = np.lexsort((length, stratum))
+    size = np.bincount(stratum)
+    medians: Ints = length[order][np.cumsum(size) - size + (size - 1) // 2]
+    return medians
+
+
+def _after_errors(attempts: Attempts) -> Bools:
+    """Steps before which something failed: an invalid action, or a result that reports an error."""
+    steps, states = attempts.steps, attempts.table.state
+    reports = np.array([bool(ERROR.match(text)) for text in states.values] + [False])
+    invalid = np.append(False, ~steps.valid[:-1])
+    failed: Bools = reports[states.codes[steps.rows]] | invalid
+    failed[steps.starts] = False
+    return failed

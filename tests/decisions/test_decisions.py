@@ -1,0 +1,166 @@
+"""Forks and kinds of decisions, by hand and by property."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ascribe.decisions import Decisions, decisions
+from ascribe.steps.table import StepTable
+from tests.strategies import step_tables
+
+
+def sessions(*rows: tuple[str, list[tuple[str, str]], float]) -> StepTable:
+    """Sessions: the task, pairs of state and action, and what the session earned."""
+    columns: dict[str, list[Any]] = {
+        name: [] for name in ("group", "trajectory", "step", "state", "action", "reward")
+    }
+    for number, (task, steps, reward) in enumerate(rows):
+        for step, (state, action) in enumerate(steps):
+            columns["group"].append(task)
+            columns["trajectory"].append(f"{number}")
+            columns["step"].append(step)
+            columns["state"].append(state)
+            columns["action"].append(action)
+            columns["reward"].append(reward if step == len(steps) - 1 else 0.0)
+    return StepTable.from_columns(columns)
+
+
+def call(name: str, **arguments: Any) -> str:
+    return str({"name": name, "arguments": arguments}).replace("'", '"')
+
+
+def first_fork(found: Decisions) -> Any:
+    return found.forks[0]
+
+
+def test_a_fork_by_hand() -> None:
+    left, right = call("go", to="left"), call("go", to="right")
+    table = sessions(
+        *[("maze", [("hall", left)], 1.0)] * 6, *[("maze", [("hall", right)], 0.0)] * 6
+    )
+    fork = first_fork(decisions(table))
+    assert fork.task == "maze"
+    assert fork.state == "hall"
+    assert (fork.better.action, fork.worse.action) == ('`go(to="left")`', '`go(to="right")`')
+    assert (fork.better.sessions, fork.worse.sessions) == (6, 6)
+    assert fork.difference == 1.0
+    assert fork.p == pytest.approx(2 / math.comb(12, 6))
+    assert fork.certain
+    assert table.trajectory.take(fork.better.rows).texts()[0] in {"0", "1", "2", "3", "4", "5"}
+    assert fork.better.actions == (left,)
+    assert decisions(table).sentence.startswith('Maze, at “hall”: `go(to="left")` won 100 % of 6')
+
+
+def test_a_session_counts_once_and_by_its_first_visit() -> None:
+    # It comes back to the hall again and again; the later choices are no sessions more.
+    again = [("hall", "a"), ("room", "back"), ("hall", "b"), ("room", "back"), ("hall", "b")]
+    table = sessions(*[("t", again, 1.0)] * 4, *[("t", [("hall", "b")], 0.0)] * 4)
+    fork = first_fork(decisions(table))
+    assert (fork.better.action, fork.better.sessions, fork.worse.sessions) == ("`a`", 4, 4)
+
+
+def test_states_of_two_tasks_are_two_forks_unless_asked() -> None:
+    rows = [(task, [("s", a)], float(a == "x")) for task in "pq" for a in "xy" for _ in range(5)]
+    assert len(decisions(sessions(*rows)).forks) == 2
+    pooled = decisions(sessions(*rows), scope="batch")
+    (fork,) = pooled.forks
+    assert fork.tasks == 2
+    assert not fork.across
+    assert fork.better.sessions == 10
+
+
+def test_an_action_of_easy_tasks_is_no_better() -> None:
+    # "search" is called at the first step of easy tasks mostly; it changes nothing anywhere.
+    rng, rows = np.random.default_rng(0), []
+    for task in range(30):
+        easy = task % 2
+        for _ in range(8):
+            tool = "search" if rng.random() < 0.2 + 0.6 * easy else "guess"
+            rows.append(
+                (f"{task}", [(f"{task}", call(tool))], float(rng.random() < 0.1 + 0.8 * easy))
+            )
+    found = decisions(sessions(*rows))
+    assert not found.certain
+
+
+def test_a_tool_is_found_over_tasks_whose_states_never_recur() -> None:
+    rng, rows = np.random.default_rng(0), []
+    for number in range(200):
+        tool = "search" if rng.random() < 0.5 else "guess"
+        won = float(rng.random() < (0.7 if tool == "search" else 0.3))
+        rows.append((f"{number // 5}", [(f"{number}", call(tool, q=number))], won))
+    found = decisions(sessions(*rows))
+    best = found.decisions[0]
+    assert best.kind == "tool"
+    assert best.certain
+    assert {"`search`", "`guess`"} >= {best.better.action} or best.worse.action == "`guess`"
+    assert best.tasks > 20
+
+
+def test_one_attempt_per_task_claims_nothing() -> None:
+    rng, rows = np.random.default_rng(0), []
+    for number in range(100):
+        tool = "search" if rng.random() < 0.5 else "guess"
+        rows.append((f"{number}", [("start", call(tool))], float(tool == "search")))
+    found = decisions(sessions(*rows))
+    assert not found.forks
+    assert found.kinds
+    assert not found.certain
+    assert "single attempt" in found.notes[0]
+    same_state = decisions(sessions(*rows), scope="batch")
+    assert same_state.forks[0].certain
+    assert "met the same state" in same_state.notes[1]
+
+
+def test_kinds_of_decisions() -> None:
+    look, read, fail = call("look"), call("read", at=1), "tool: Error: no such file"
+    good = [("s", look), (fail, read), ("text", "the answer")]
+    retried = [("s", look), (fail, look), (fail, look), ("text", "an answer")]
+    stopped = [("s", look), (fail, "I give up")]
+    table = sessions(
+        *[("t", good, 1.0)] * 8, *[("t", retried, 0.0)] * 8, *[("t", stopped, 0.0)] * 8
+    )
+    found = {each.kind: each for each in decisions(table).kinds}
+    assert found["call after an error"].worse.action == "the same tool again after an error"
+    assert found["giving up"].worse.action == "ending right after an error"
+    assert (found["giving up"].worse.sessions, found["giving up"].better.sessions) == (8, 16)
+    assert found["repeated call"].worse.action == "a call made before"
+
+
+def test_outcomes_of_any_size_and_those_who_won() -> None:
+    rows = [("t", [("s", a)], r) for a, r in (("x", 2.5), ("y", -1.0)) for _ in range(5)]
+    table = sessions(*rows)
+    found = decisions(table, won=table.reward > 5)
+    assert not found.binary
+    assert first_fork(found).better.won == 0
+    assert "earned 2.5 on average in 5 sessions, `y` -1 in 5" in first_fork(found).text
+
+
+def test_nothing_to_compare_is_said() -> None:
+    found = decisions(sessions(("t", [("s", "a")], 1.0), ("t", [("s", "a")], 0.0)))
+    assert not found.decisions
+    assert found.sentence.startswith("No two attempts")
+
+
+@given(step_tables(), st.randoms(use_true_random=False))
+def test_row_order_and_padding_do_not_matter(table: StepTable, random: Any) -> None:
+    order = list(range(len(table)))
+    random.shuffle(order)
+    one, other = decisions(table), decisions(table.take(np.array(order, dtype=np.int64)))
+    assert [each.as_dict() for each in one.decisions] == [
+        each.as_dict() for each in other.decisions
+    ]
+
+
+@given(step_tables())
+def test_each_session_counts_once(table: StepTable) -> None:
+    for each in decisions(table).decisions:
+        rows = np.concatenate([each.better.rows, each.worse.rows])
+        names = table.trajectory.codes[rows]
+        assert np.unique(names).size == names.size == each.better.sessions + each.worse.sessions
+        assert each.difference >= 0
+        assert each.low <= each.high
