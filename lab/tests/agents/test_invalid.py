@@ -4,7 +4,7 @@ import pytest
 
 from ascribe_lab.agents import (
     Agent,
-    Decision,
+    AgentDecision,
     Parsed,
     SendText,
     Substitute,
@@ -30,7 +30,7 @@ ANSWER = "I do not know what to do, so I go to the fridge"
 )
 def test_policies(policy: OnInvalid, action: str) -> None:
     agent = agent_for("alfworld", on_invalid=policy)
-    assert agent.decide(ANSWER, VIEW) == Decision(action, False, "no_action")
+    assert agent.decide(ANSWER, VIEW) == AgentDecision(action, False, "no_action")
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -47,18 +47,18 @@ def test_a_limit_of_nothing_is_refused() -> None:
 
 def test_the_environment_judges_actions_that_are_not_admissible() -> None:
     decided = agent_for("alfworld").decide("<action>fly</action>", VIEW)
-    assert decided == Decision("fly", valid=True)
+    assert decided == AgentDecision("fly", valid=True)
 
 
 def test_an_action_with_a_problem_is_carried_out_and_invalid() -> None:
     agent = agent_for("alfworld", parser=ThinkAction(needs_thought=True))
-    assert agent.decide("<action>look</action>", VIEW) == Decision("look", False, "no_thought")
+    assert agent.decide("<action>look</action>", VIEW) == AgentDecision("look", False, "no_thought")
 
 
 def test_a_users_own_policy() -> None:
-    def first_admissible(response: str, parsed: Parsed, view: View) -> Decision:
-        return Decision(view.admissible[0], valid=False, problem=parsed.problem)
+    def first_admissible(response: str, parsed: Parsed, view: View) -> AgentDecision:
+        return AgentDecision(view.admissible[0], valid=False, problem=parsed.problem)
 
     default = agent_for("alfworld")
     agent = Agent(default.prompt, default.memory, default.parser, first_admissible)
-    assert agent.decide("", VIEW) == Decision("look", False, "empty_answer")
+    assert agent.decide("", VIEW) == AgentDecision("look", False, "empty_answer")

@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from ascribe import check
-from ascribe_lab.agents.agent import Agent, Decision, Parsed, View
+from ascribe_lab.agents.agent import Agent, AgentDecision, Parsed, View
 from ascribe_lab.envs import make
 from ascribe_lab.rollout import (
     FailurePolicy,
@@ -38,8 +38,8 @@ def parser(response: str) -> Parsed:
     return Parsed(response or None, problem=None if response else "empty")
 
 
-def skip(response: str, parsed: Parsed, view: View) -> Decision:
-    return Decision(None, valid=False, problem=parsed.problem)
+def skip(response: str, parsed: Parsed, view: View) -> AgentDecision:
+    return AgentDecision(None, valid=False, problem=parsed.problem)
 
 
 AGENT = Agent(prompt, lambda turns: turns, parser, skip)

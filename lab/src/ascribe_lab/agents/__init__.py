@@ -2,7 +2,7 @@
 
 from ascribe_lab.agents.agent import (
     Agent,
-    Decision,
+    AgentDecision,
     FullHistory,
     LastTurns,
     Message,
@@ -36,11 +36,11 @@ __all__ = [
     "FIELDS",
     "PROBLEMS",
     "Agent",
+    "AgentDecision",
     "ChatPrompt",
     "ChosenLetter",
     "CorrectingPrompt",
     "CorrectionPrompt",
-    "Decision",
     "FullHistory",
     "LastTurns",
     "Message",

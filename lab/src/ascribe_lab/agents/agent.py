@@ -55,7 +55,7 @@ class Parsed:
 
 
 @dataclass(frozen=True)
-class Decision:
+class AgentDecision:
     """What to do with a response."""
 
     action: str | None
@@ -75,7 +75,7 @@ Parser = Callable[[str], Parsed]
 Prompt = Callable[[View, Sequence[Turn]], list[Message]]
 """Writes what the model reads: the chat for this decision, given the turns that the memory kept."""
 
-OnInvalid = Callable[[str, Parsed, View], Decision]
+OnInvalid = Callable[[str, Parsed, View], AgentDecision]
 """What to do with a response without a well-formed action."""
 
 
@@ -101,7 +101,7 @@ class Agent:
         """The chat that the model responds to."""
         return self.prompt(view, self.memory(view.turns))
 
-    def decide(self, response: str, view: View) -> Decision:
+    def decide(self, response: str, view: View) -> AgentDecision:
         """What to carry out, given the response.
 
         An action outside ``view.admissible`` is carried out all the same: the environment judges it
@@ -111,11 +111,11 @@ class Agent:
         if parsed.choice is not None:
             listed = view.admissible or ()
             if parsed.choice < len(listed):
-                return Decision(listed[parsed.choice], valid=True)
+                return AgentDecision(listed[parsed.choice], valid=True)
             parsed = Parsed(None, parsed.thought, "no_such_choice")
         if parsed.action is None:
             return self.on_invalid(response, parsed, view)
-        return Decision(parsed.action, valid=parsed.problem is None, problem=parsed.problem)
+        return AgentDecision(parsed.action, valid=parsed.problem is None, problem=parsed.problem)
 
 
 # Memories.
@@ -160,10 +160,10 @@ class SendText:
         if self.longest < 1:
             raise ValueError(f"longest must be at least 1, not {self.longest}")
 
-    def __call__(self, response: str, parsed: Parsed, _view: View, /) -> Decision:
+    def __call__(self, response: str, parsed: Parsed, _view: View, /) -> AgentDecision:
         """The end of the response as the action."""
         action = replace_surrogates(response[-self.longest :])
-        return Decision(action, valid=False, problem=parsed.problem)
+        return AgentDecision(action, valid=False, problem=parsed.problem)
 
 
 @dataclass(frozen=True)
@@ -172,6 +172,6 @@ class Substitute:
 
     action: str
 
-    def __call__(self, _response: str, parsed: Parsed, _view: View, /) -> Decision:
+    def __call__(self, _response: str, parsed: Parsed, _view: View, /) -> AgentDecision:
         """The fixed action."""
-        return Decision(self.action, valid=False, problem=parsed.problem)
+        return AgentDecision(self.action, valid=False, problem=parsed.problem)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ascribe_lab.agents.agent import Decision
+from ascribe_lab.agents.agent import AgentDecision
 from ascribe_lab.models.policy import SamplingPolicy
 from ascribe_lab.rollout.episode import FailurePolicy, PendingDecision, RunningEpisode, Step
 from ascribe_lab.rollout.pools.pool import Reset, StepResult
@@ -38,7 +38,7 @@ class ContinuedEpisode(RunningEpisode):
         super().start_over()
         self.steps = list(self.point.before)
         if taken := self.point.taken:
-            decision = Decision(taken.action or None, taken.valid, taken.problem)
+            decision = AgentDecision(taken.action or None, taken.valid, taken.problem)
             self.pending = PendingDecision(taken.messages, taken.sample, decision)
 
     def agrees(self, results: Sequence[StepResult]) -> bool:

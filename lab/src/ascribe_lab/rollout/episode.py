@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from ascribe_lab.agents.agent import Decision, Message, Turn, View
+from ascribe_lab.agents.agent import AgentDecision, Message, Turn, View
 from ascribe_lab.models.policy import Sample
 from ascribe_lab.rollout.pools.pool import FailureKind, Reset, StepResult
 
@@ -36,7 +36,7 @@ class PendingDecision:
 
     messages: Sequence[Message]
     sample: Sample
-    decision: Decision
+    decision: AgentDecision
 
 
 @dataclass

@@ -10,7 +10,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
-from ascribe_lab.agents import Agent, Decision, FullHistory, Message, Prompt, TextPrompt, Turn, View
+from ascribe_lab.agents import (
+    Agent,
+    AgentDecision,
+    FullHistory,
+    Message,
+    Prompt,
+    TextPrompt,
+    Turn,
+    View,
+)
 from ascribe_lab.models import Chat
 from ascribe_lab.models.policy import Request, Sample, Sampling, SamplingPolicy
 from ascribe_lab.models.tokens import PromptTooLongError
@@ -74,7 +83,7 @@ class WholeChatPrompt:
 class ChatAgent(Agent):
     """An agent that parses plain text, so that no tokens travel to environments."""
 
-    def decide(self, response: str, view: View) -> Decision:
+    def decide(self, response: str, view: View) -> AgentDecision:
         """The action of a response."""
         return super().decide(str(response), view)
 
