@@ -113,10 +113,10 @@ def test_discovery_rates_by_hand() -> None:
 def test_more_sessions_are_needed_for_a_smaller_difference() -> None:
     rng = np.random.default_rng(0)
     side = np.arange(40) < 20
-    none = contrast(np.arange(40) % 2.0, side, none_(40), rng)
+    none = contrast((np.arange(40) % 2).astype(np.float64), side, none_(40), rng)
     assert sessions_needed(none, 20, 20, 0.1) is None
-    small = contrast((np.arange(40) % 20 < 10 + 2 * side) * 1.0, side, none_(40), rng)
-    large = contrast((np.arange(40) % 20 < 10 + 6 * side) * 1.0, side, none_(40), rng)
+    small = contrast((np.arange(40) % 20 < 10 + 2 * side).astype(np.float64), side, none_(40), rng)
+    large = contrast((np.arange(40) % 20 < 10 + 6 * side).astype(np.float64), side, none_(40), rng)
     few, many = (sessions_needed(found, 20, 20, 0.1) for found in (large, small))
     assert few is not None
     assert many is not None

@@ -39,6 +39,10 @@ COMMANDS = {
         "ascribe.cli.recipes:recipes",
         "List the recipes, or one of them with its parameters, defaults and presets.",
     ),
+    "decisions": (
+        "ascribe.cli.decisions:decisions",
+        "Print which decisions earned or cost the reward, the most certain first.",
+    ),
     "show": (
         "ascribe.cli.show:show",
         "Show one trajectory step by step: state, action, reward, advantage and its terms.",

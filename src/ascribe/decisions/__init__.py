@@ -1,6 +1,7 @@
 """Decisions: which action in which state decided the outcome, and how sure that is."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
@@ -9,11 +10,18 @@ from ascribe.decisions.contrasts import LEVEL
 from ascribe.decisions.decision import CONSEQUENCES, FORK, Decision, Side, certainty, rated
 from ascribe.decisions.forks import forks
 from ascribe.decisions.kinds import kinds
+from ascribe.estimators import RECIPES
+from ascribe.groups.keys import keyed, propose
 from ascribe.steps.arrays import Bools, Ints
-from ascribe.steps.problems import counted
+from ascribe.steps.files import Rollouts
+from ascribe.steps.problems import Severity, TableError, counted
+from ascribe.steps.select import select
 from ascribe.steps.table import StepTable
 
-__all__ = ["LEVEL", "Decision", "Decisions", "Scope", "Side", "decisions"]
+__all__ = ["LEVEL", "By", "Decision", "Decisions", "Scope", "Side", "decisions", "decisions_of"]
+
+By = Literal["text", "key", "cluster"]
+"""What one state is."""
 
 ONE_EACH = (
     "Every task has a single attempt, so no two attempts at one task can be compared. What is "
@@ -84,6 +92,71 @@ class Decisions:
         if self.sessions == self.tasks:
             return "Let the agent try some tasks several times."
         return ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "sentence": self.sentence,
+            "advice": self.advice,
+            "sessions": self.sessions,
+            "tasks": self.tasks,
+            "success": self.success,
+            "decisions": [each.as_dict() for each in self.decisions],
+            "notes": list(self.notes),
+        }
+
+
+def usable(rollouts: Rollouts) -> tuple[Rollouts, int]:
+    """The rollouts without groups that have fatal problems, and how many groups these are.
+
+    Raises:
+        TableError: if nothing is left.
+    """
+    selection = select(rollouts.table, "drop", severity=Severity.FATAL)
+    if not selection.keep.any():
+        raise TableError(selection.report.problems)
+    if selection.keep.all():
+        return rollouts, 0
+    rows = np.flatnonzero(selection.keep)
+    kept = (rollouts.table.take(rows), rollouts.carried.take(rows), rollouts.credit.take(rows))
+    return replace(rollouts, table=kept[0], carried=kept[1], credit=kept[2]), len(selection.dropped)
+
+
+def decisions_of(rollouts: Rollouts, *, by: By = "text", scope: Scope = "task") -> Decisions:
+    """The decisions of a file of rollouts, or of sessions.
+
+    Args:
+        rollouts: the file, read.
+        by: what one state is: an equal text, an equal canonical key, or a cluster.
+        scope: see ``decisions``.
+
+    Raises:
+        TableError: if no group of the file can be compared.
+    """
+    kept, dropped = usable(rollouts)
+    flags = {
+        name: kept.carried.column(name).to_numpy()
+        for name in ("won", "rewritten")
+        if name in kept.carried.column_names and str(kept.carried.column(name).type) == "bool"
+    }
+    found = decisions(kept.table, states=state_labels(kept.table, by), scope=scope, **flags)
+    if not dropped:
+        return found
+    note = f"Left out: {counted(dropped, 'group')} with broken rows; ascribe check says more."
+    return replace(found, notes=(*found.notes, note))
+
+
+def state_labels(table: StepTable, by: By) -> Ints | None:
+    """The label of each row's state; None for equal texts."""
+    if by == "text":
+        return None
+    if by == "key":
+        return keyed(table.state, propose(table)).codes
+    clusters: Any = RECIPES["bigpo"]
+    given = table.fingerprint is not None
+    recipe = clusters() if given else clusters(fingerprint="ngram", radius=0.25)
+    labels: Ints = recipe(table).terms["step"].labels
+    return labels
 
 
 def decisions(

@@ -107,12 +107,15 @@ class Decision:
         return self.q <= LEVEL and not (self.across and self.kind != FORK)
 
     @property
+    def where(self) -> str:
+        """The task, or how many, and the state."""
+        where = one_line(self.task, LONGEST) or f"over {counted(self.tasks, 'task')}"
+        return where + (f", at “{one_line(self.state, LONGEST)}”" if self.state else "")
+
+    @property
     def text(self) -> str:
         """What was found, in one sentence."""
-        where = one_line(self.task, LONGEST) or f"over {counted(self.tasks, 'task')}"
-        if self.state and (state := one_line(self.state, LONGEST)):
-            where += f", at “{state}”"
-        first, other = self.better, self.worse
+        where, first, other = self.where, self.better, self.worse
         if self.binary:
             sides = [
                 f"{each.won:.0%} of {each.sessions}".replace("%", " %") for each in (first, other)

@@ -57,8 +57,8 @@ def _fork(attempts: Attempts, places: Ints, rng: np.random.Generator) -> Decisio
         at = places[inside]
         side = steps.action[at] == one
         others = np.unique(steps.action[at[~side]]).size
-        first, second = (call(attempts.texts(at[chosen][:1])[0]) for chosen in (side, ~side))
-        names = first, second if others == 1 else f"{others} other actions"
+        one_of_each = [call(attempts.texts(at[chosen][:1])[0]) for chosen in (side, ~side)]
+        names = one_of_each[0], one_of_each[1] if others == 1 else f"{others} other actions"
         tests = max(1, len(able))
         found.append(
             compare(

@@ -112,7 +112,7 @@ def _kinds(attempts: Attempts) -> Iterator[Kind]:
     order = np.argsort(-np.bincount(tool, minlength=names.size), kind="stable")
     common = [int(number) for number in order[:MOST_TOOLS] if (tool == number).any()]
     shown = {
-        number: "no call" if names[number] == TEXT else f"`{one_line(names[number], 40)}`"
+        number: "no call" if names[number] == TEXT else f"calling `{one_line(names[number], 40)}`"
         for number in common
     }
     before = _shifted(attempts, tool, names.size)
@@ -122,7 +122,7 @@ def _kinds(attempts: Attempts) -> Iterator[Kind]:
     again[segments.first_rows(decided, count)] = False
     later = np.arange(steps.rows.size) > steps.starts[steps.trajectory]
     if calls.any():
-        yield Kind("repeated call", "a call made before", "something new", later & calls, again)
+        yield Kind("repeated call", "repeating an earlier call", "a new call", later & calls, again)
     failed = _after_errors(attempts)
     same = tool == before
     yield Kind(
@@ -148,7 +148,7 @@ def _kinds(attempts: Attempts) -> Iterator[Kind]:
     for earlier in common:
         after = before == earlier
         for number in common:
-            did = f"{shown[number]} right after {shown[earlier]}"
+            did = f"{shown[number]} right after `{one_line(names[earlier], 40)}`"
             if earlier != number and names[earlier] != TEXT:
                 yield Kind("tool after tool", did, "something else", after, tool == number)
 

@@ -1,0 +1,198 @@
+"""``ascribe decisions``: which decisions earned the reward, and how sure that is."""
+
+import math
+import operator
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+from typer import Argument, Option
+
+from ascribe.cli import options, screen
+from ascribe.decisions import By, Decision, Decisions, Scope, decisions_of, usable
+from ascribe.decisions.decision import signed
+from ascribe.decisions.versions import Change, changes
+from ascribe.steps.hints import unknown
+from ascribe.steps.problems import counted
+from ascribe.steps.table import KNOWN_COLUMNS
+
+OPERATORS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+FIELDS = {
+    1: ("success", "certain", "sessions", "difference", "low", "high", "p", "q", "better", "worse"),
+    2: ("drop", "old", "new", "low", "high", "p", "q", "old_sessions", "new_sessions"),
+}
+"""What a condition may name, by the number of files."""
+
+
+def decisions(
+    files: Annotated[
+        list[Path],
+        Argument(
+            help="Rollouts or sessions, as for ascribe report; - for standard input. Two files are "
+            "two versions of an agent, the old one first.",
+            show_default=False,
+            callback=screen.stdin_or,
+        ),
+    ],
+    columns: options.Columns = [],  # noqa: B006 (typer copies it)
+    form: options.From = None,
+    group: options.Group = None,
+    reward: options.Reward = None,
+    state: options.State = "auto",
+    by: Annotated[
+        By,
+        Option(
+            help="What one state is: an equal text, an equal key (ascribe states proposes it), or "
+            "a cluster of fingerprints, or of n-grams if the file has none."
+        ),
+    ] = "text",
+    scope: Annotated[
+        Scope,
+        Option(
+            help="task compares attempts at one task; batch also compares sessions of different "
+            "tasks that met the same state."
+        ),
+    ] = "task",
+    fail_if: Annotated[
+        str | None,
+        Option(
+            help="End with exit code 1 if this holds for the file or a decision in it: 'success < "
+            "0.8', or with two files 'drop > 0.1 and q < 0.1'.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Print which decisions earned or cost the reward, the most certain first.
+
+    In each state, sessions that acted differently are compared by what they earned in the end, each
+    session once, inside their task; where states are rare, kinds of decisions are compared over
+    tasks. A decision is certain if at most one in ten such findings is expected to be false (q).
+    With two files it prints what changed from the old version of the agent to the new one.
+    """
+    if len(files) > 2:
+        screen.wrong_call("give one file, or two: the old version and the new one")
+    terms = [] if fail_if is None else _terms(fail_if, len(files))
+    sessions = options.sessions(form, group, reward, state)
+    wanted = {*KNOWN_COLUMNS, "won", "rewritten"}
+    read = [
+        screen.open_rollouts(
+            file, as_json=as_json, wanted=wanted.__contains__, columns=columns, **sessions
+        )
+        for file in files
+    ]
+    with screen.exits(files[0], as_json=as_json):
+        if len(files) == 1:
+            found = decisions_of(read[0], by=by, scope=scope)
+            described = [_numbers(found), *(_flat(each) for each in found.decisions)]
+            shown = found.as_dict()
+        else:
+            changed = changes(*(usable(rollouts)[0].table for rollouts in read))
+            described = [each.as_dict() for each in changed]
+            shown = {"changes": described}
+    failing = _failing(terms, described)
+    if as_json:
+        screen.print_json({**shown, "failed": bool(failing)})
+    elif len(files) == 1:
+        print_decisions(found)
+    else:
+        _print_changes(changed)
+    if failing:
+        said = failing[0].get("text") or f"success {failing[0]['success']:.3g}"
+        screen.err.print(Text(f"failed: {fail_if}: {screen.safe(said, 400)}", style="red"))
+        raise typer.Exit(1)
+
+
+def _terms(condition: str, files: int) -> list[tuple[str, str, float]]:
+    """The comparisons of a condition such as ``drop > 0.1 and q < 0.1``; exits for any other."""
+    terms = []
+    for part in condition.split(" and "):
+        match = re.fullmatch(r"\s*(\w+)\s*(<=|>=|<|>)\s*(-?[0-9]*\.?[0-9]+)\s*", part)
+        if match is None:
+            screen.wrong_call(
+                f"cannot read the condition {screen.safe(part)!r}; write a name, <, <=, > or >=, "
+                "and a number: drop > 0.1 and q < 0.1"
+            )
+        if match[1] not in FIELDS[files]:
+            screen.wrong_call(unknown("name in --fail-if", screen.safe(match[1]), FIELDS[files]))
+        terms.append((match[1], match[2], float(match[3])))
+    return terms
+
+
+def _failing(
+    terms: Sequence[tuple[str, str, float]], described: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """What fulfils every term; nothing does without terms, or where a number is not known."""
+    return [
+        each
+        for each in described
+        if terms
+        and all(
+            each.get(name) is not None and OPERATORS[sign](each[name], value)
+            for name, sign, value in terms
+        )
+    ]
+
+
+def _numbers(found: Decisions) -> dict[str, Any]:
+    return {
+        "success": found.success,
+        "certain": len(found.certain),
+        "sessions": found.sessions,
+    }
+
+
+def _flat(decision: Decision) -> dict[str, Any]:
+    means = {"better": decision.better.mean, "worse": decision.worse.mean}
+    sessions = decision.better.sessions + decision.worse.sessions
+    return {**decision.as_dict(), **means, "sessions": sessions, "certain": None}
+
+
+def print_decisions(found: Decisions) -> None:
+    """The sentence, the advice, every decision that could be tested, and what cannot be said."""
+    print_sentence(found)
+    tested = [each for each in found.decisions if not math.isnan(each.p)]
+    if tested:
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for heading in ("difference", "90 % interval", "q"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column("decision")
+        for each in tested:
+            ends = (signed(end, points=found.binary) for end in (each.low, each.high))
+            table.add_row(
+                signed(each.difference, points=found.binary),
+                " to ".join(ends),
+                f"{each.q:.2g}",
+                Text(screen.safe(each.text, 600)),
+                style="" if each.certain else "dim",
+            )
+        screen.out.print(table)
+    if untested := len(found.decisions) - len(tested):
+        forks = f"{counted(untested, 'fork')} {'has' if untested == 1 else 'have'}"
+        screen.out.print(Text(f"{forks} too few sessions for a test; --json lists them.", "dim"))
+    for note in found.notes:
+        screen.out.print(Text(screen.safe(note, 1000)))
+
+
+def print_sentence(found: Decisions) -> None:
+    """The most certain decision, and what to do."""
+    screen.out.print(Text(screen.safe(found.sentence, 1000), style="bold"))
+    if found.advice:
+        screen.out.print(Text(screen.safe(found.advice, 400)))
+
+
+def _print_changes(changed: Sequence[Change]) -> None:
+    for number, each in enumerate(changed):
+        style = "" if not each.certain else "red" if each.drop > 0 else "green"
+        line = Text(screen.safe(f"{each.text[:1].upper()}{each.text[1:]}.", 1000), style=style)
+        if number == 0:
+            line.stylize("bold")
+        elif each.certain:
+            line.append(" Certain.")
+        screen.out.print(line)
+    if len(changed) == 1:
+        screen.out.print(Text("No state was met by sessions of both versions."))

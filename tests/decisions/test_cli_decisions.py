@@ -1,0 +1,112 @@
+"""``ascribe decisions``: what it prints, when it fails, and that hostile text is made safe."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ascribe.steps.files import write_table
+from ascribe.steps.table import StepTable
+from tests.decisions.test_decisions import sessions
+from tests.decisions.test_versions import version
+from tests.test_cli import flat, run, strict_json
+
+pytestmark = pytest.mark.unit
+
+
+def written(path: Path, table: StepTable) -> Path:
+    write_table(table, path)
+    return path
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    return written(tmp_path / "old.parquet", sessions(*version(16)))
+
+
+@pytest.fixture
+def new(tmp_path: Path) -> Path:
+    return written(tmp_path / "new.parquet", sessions(*version(4)))
+
+
+def test_prints_the_sentence_first(old: Path) -> None:
+    result = run("decisions", old)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Maze, at “hall”: `left` won 100 % of 16, `right` 0 % of 4")
+    assert "Prefer `left`." in result.stdout
+
+
+def test_json_is_strict(old: Path, new: Path) -> None:
+    found = strict_json(run("decisions", old, "--json").stdout)
+    assert found["decisions"][0]["certain"] is True
+    assert found["failed"] is False
+    assert strict_json(run("decisions", old, new, "--json").stdout)["changes"][0]["drop"] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("condition", "code"),
+    [
+        ("success < 0.9", 1),
+        ("success < 0.5", 0),
+        ("difference > 0.9 and q < 0.1", 1),
+        ("difference > 0.9 and sessions > 1000", 0),
+        ("nonsense < 1", 2),
+        ("success = 1", 2),
+        ("__import__('os') > 1", 2),
+    ],
+)
+def test_fails_if_asked_to(old: Path, condition: str, code: int) -> None:
+    assert run("decisions", old, "--fail-if", condition).exit_code == code
+
+
+def test_two_versions(old: Path, new: Path) -> None:
+    failed = run("decisions", old, new, "--fail-if", "drop > 0.1 and q < 0.1")
+    assert failed.exit_code == 1
+    assert failed.stdout.startswith("Over all tasks: won 80 % of 20 before, 20 % of 20 now")
+    assert "failed: drop > 0.1 and q < 0.1" in failed.stderr
+    assert run("decisions", new, old, "--fail-if", "drop > 0.1").exit_code == 0
+    assert run("decisions", old, new, old).exit_code == 2
+
+
+def test_states_by_key_and_by_cluster(tmp_path: Path) -> None:
+    rows = []
+    for n in range(20):
+        hall = (f"12:00:{n:02d} you are in the hall", "left" if n % 2 else "right")
+        garden = (f"12:01:{n:02d} grass and a large tree all around", "stay")
+        rows.append(("t", [hall, garden], float(n % 2)))
+    file = written(tmp_path / "clock.parquet", sessions(*rows))
+    for by, forks in (("text", 0), ("key", 1), ("cluster", 1)):
+        found = json.loads(run("decisions", file, "--by", by, "--json").stdout)["decisions"]
+        assert sum(each["kind"] == "fork" for each in found) == forks, by
+
+
+def test_broken_groups_are_left_out_and_said(tmp_path: Path) -> None:
+    columns = sessions(*version(16)).columns()
+    table = pa.table(
+        {
+            name: pa.array(column.texts() if hasattr(column, "texts") else column)
+            for name, column in columns.items()
+        }
+    )
+    broken = (
+        table.slice(0, 1)
+        .set_column(table.column_names.index("reward"), "reward", pa.array([float("nan")]))
+        .set_column(table.column_names.index("group"), "group", pa.array(["other"]))
+        .set_column(table.column_names.index("trajectory"), "trajectory", pa.array(["other"]))
+    )
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.concat_tables([table, broken]), tmp_path / "broken.parquet")
+    result = run("decisions", tmp_path / "broken.parquet")
+    assert result.exit_code == 0
+    assert "Left out: 1 group with broken rows" in result.stdout
+
+
+def test_hostile_text_is_shown_and_not_obeyed(tmp_path: Path) -> None:
+    evil = "\x1b[2J[bold]go\u202e"
+    rows = [("t", [("s\x1b]0;x\x07", evil if n < 8 else "b")], float(n < 8)) for n in range(16)]
+    shown = run("decisions", written(tmp_path / "evil.parquet", sessions(*rows)))
+    assert "\x1b" not in shown.stdout
+    assert "\u202e" not in shown.stdout
+    assert "[bold]" in flat(shown.stdout)
