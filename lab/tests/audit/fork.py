@@ -18,12 +18,20 @@ class Walk:
 class Fork(TextEnvironment[Walk]):
     """Left leads to two doors, of which one pays; right leads to two that do not.
 
-    If it ``forgets`` its seed, it may begin at another fork the next time.
+    If it ``forgets`` its seed, it may begin at another fork the next time. If it ``hides`` the way,
+    both lead to what looks the same.
     """
 
-    def __init__(self, *, horizon: int = 4, expert: bool = False, forgets: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        horizon: int = 4,
+        expert: bool = False,
+        forgets: bool = False,
+        hides: bool = False,
+    ) -> None:
         super().__init__(horizon=horizon, expert=expert)
-        self.forgets = forgets
+        self.forgets, self.hides = forgets, hides
 
     def begin(self, task: int, generator: np.random.Generator) -> Start[Walk]:
         place = f"fork {secrets.randbelow(2)}" if self.forgets else "fork"
@@ -32,7 +40,7 @@ class Fork(TextEnvironment[Walk]):
     def act(self, episode: Walk, action: str) -> Outcome:
         if episode.place.startswith("fork"):
             episode.place = action
-            return Outcome(f"You went {action}.")
+            return Outcome("Two doors." if self.hides else f"You went {action}.")
         won = (episode.place, action) == ("left", "red")
         return Outcome("The end.", float(won), terminated=True, won=won)
 

@@ -58,7 +58,7 @@ COMMANDS = {
 }
 """Each command: where it is, and the first sentence of its help."""
 
-LABORATORY = ("audit", "calibrate", "env", "eval", "pivots", "rollout", "train", "warmup")
+LABORATORY = ("audit", "calibrate", "env", "eval", "pivots", "replay", "rollout", "train", "warmup")
 """Commands of the other package, ``ascribe-lab``."""
 
 

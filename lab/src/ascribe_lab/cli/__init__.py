@@ -17,6 +17,10 @@ COMMANDS = {
         "ascribe_lab.cli.rollout:evaluate",
         "Print how many tasks are solved, by family, with a 95 % interval.",
     ),
+    "replay": (
+        "ascribe_lab.cli.replay:replay",
+        "Play on from both sides of each fork of a rollout, and print what it is worth.",
+    ),
     "warmup": (
         "ascribe_lab.cli.warmup:warmup",
         "Train a model for a few updates on an expert's responses, so that its actions are valid.",

@@ -38,7 +38,7 @@ from ascribe_lab.rollout.record import States
 from ascribe_lab.rollout.setup import PoolName
 
 
-def _play(
+def prepare(
     env: play_options.Env,
     model: play_options.Model,
     seed: play_options.Seed = 0,
@@ -55,61 +55,50 @@ def _play(
     step_limit: play_options.StepLimit = 60.0,
     episode_limit: play_options.EpisodeLimit = None,
     memory_limit: play_options.MemoryLimit = None,
-    retries: play_options.Retries = 2,
-    as_json: options.Json = False,
     *,
-    out: Path | None,
-    groups: int,
-    size: int,
     temperature: float,
+    groups: int = 1,
+    size: int = 1,
     first: int | None = None,
-    smallest_group: int | None = None,
-    states: States = "observation",
-) -> None:
-    """Play episodes, write them, and print success, failures and speed.
+) -> tuple[Setup, Model, Plan]:
+    """The environment, the policy and the plan that options name.
 
-    What comes before the star are the options of both commands. With ``first``, the groups are the
-    tasks from this number on, as far as there are any.
+    What comes before the star are the options of all commands that play. With ``first``, the
+    groups are the tasks from this number on, as far as there are any.
     """
-    try:
-        screen.find_own_code(env)
-        setup = Setup(
-            env,
-            screen.settings(settings),
-            style,
-            cast("PoolName", pool),
-            workers,
-            step_limit,
-            memory_limit=memory_limit,
-        )
-        count, _ = setup.facts
-        setup.agent  # noqa: B018 (raises for a wrong style before anything is played)
-        tasks = None
-        if first is not None:
-            tasks = range(first, first + groups if count is None else min(first + groups, count))
-            if not tasks:
-                raise ValueError(f"there is no task {first}; there are {count}, counted from 0")
-        plan = Plan(
-            groups if tasks is None else len(tasks),
-            size,
-            setup.turns(max_turns),
-            seed,
-            name=env,
-            tasks=tasks,
-            sampling=Sampling(temperature, max_tokens=max_tokens),
-            episode_limit=episode_limit,
-        )
-        policy = Model(model, backend, dtype, context, tokenizer)
-        failures = FailurePolicy(retries, smallest_group)
-        played = _play_to(out, setup, policy, plan, failures, states)
-    except (ImportError, OSError, ValueError, TypeError) as error:
-        screen.wrong_call(screen.safe(error, 400))
-    _report(played, out, as_json=as_json)
+    screen.find_own_code(env)
+    setup = Setup(
+        env,
+        screen.settings(settings),
+        style,
+        cast("PoolName", pool),
+        workers,
+        step_limit,
+        memory_limit=memory_limit,
+    )
+    count, _ = setup.facts
+    setup.agent  # noqa: B018 (raises for a wrong style before anything is played)
+    tasks = None
+    if first is not None:
+        tasks = range(first, first + groups if count is None else min(first + groups, count))
+        if not tasks:
+            raise ValueError(f"there is no task {first}; there are {count}, counted from 0")
+    plan = Plan(
+        groups if tasks is None else len(tasks),
+        size,
+        setup.turns(max_turns),
+        seed,
+        name=env,
+        tasks=tasks,
+        sampling=Sampling(temperature, max_tokens=max_tokens),
+        episode_limit=episode_limit,
+    )
+    return setup, Model(model, backend, dtype, context, tokenizer), plan
 
 
-def _with_play_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the options of ``_play`` in place of its ``**shared``, as typer reads it."""
-    shared = signature(_play).parameters.values()
+def with_play_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of ``prepare`` in place of its ``**shared``, for typer."""
+    shared = signature(prepare).parameters.values()
     own = signature(command).parameters.values()
     parameters = [one for one in shared if one.kind is not Parameter.KEYWORD_ONLY]
     parameters += [one for one in own if one.kind is not Parameter.VAR_KEYWORD]
@@ -119,7 +108,23 @@ def _with_play_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@_with_play_options
+def _play(
+    out: Path | None,
+    failures: FailurePolicy,
+    states: States = "observation",
+    *,
+    as_json: bool,
+    **shared: Any,
+) -> None:
+    """Play episodes, write them, and print success, failures and speed."""
+    try:
+        played = _play_to(out, *prepare(**shared), failures, states)
+    except (ImportError, OSError, ValueError, TypeError) as error:
+        screen.wrong_call(screen.safe(error, 400))
+    _report(played, out, as_json=as_json)
+
+
+@with_play_options
 def rollout(
     out: Annotated[Path, Option(help="Where to write: .parquet, .jsonl or .jsonl.gz.")],
     groups: Annotated[int, Option(help="How many tasks.", min=1)] = 16,
@@ -129,30 +134,34 @@ def rollout(
     smallest_group: Annotated[
         int | None, Option(help="Trajectories that a group needs to count. Default: all.", min=1)
     ] = None,
+    retries: play_options.Retries = 2,
+    as_json: options.Json = False,
     **shared: Any,
 ) -> None:
     """Play groups of episodes and write them to a file that check and credit read."""
     screen.check_suffix(out)
     if states not in get_args(States):
         screen.wrong_call(unknown("states", screen.safe(states), get_args(States)))
-    shared |= {"groups": groups, "size": size, "smallest_group": smallest_group}
-    _play(**shared, out=out, temperature=temperature, states=cast("States", states))
+    shared |= {"groups": groups, "size": size, "temperature": temperature, "as_json": as_json}
+    _play(out, FailurePolicy(retries, smallest_group), cast("States", states), **shared)
 
 
-@_with_play_options
+@with_play_options
 def evaluate(
     tasks: Annotated[int, Option(help="How many tasks.", min=1)] = 100,
     first: Annotated[int, Option(help="The number of the first task.", min=0)] = 0,
     repeats: Annotated[int, Option(help="Episodes of each task.", min=1)] = 1,
     temperature: play_options.Temperature = 0.4,
     out: Annotated[Path | None, Option(help="Also write the episodes to this file.")] = None,
+    retries: play_options.Retries = 2,
+    as_json: options.Json = False,
     **shared: Any,
 ) -> None:
     """Print how many tasks are solved, by family, with a 95 % interval."""
     if out is not None:
         screen.check_suffix(out)
-    shared |= {"groups": tasks, "size": repeats, "first": first, "smallest_group": 1}
-    _play(**shared, out=out, temperature=temperature)
+    shared |= {"groups": tasks, "size": repeats, "first": first, "temperature": temperature}
+    _play(out, FailurePolicy(retries, 1), as_json=as_json, **shared)
 
 
 def _play_to(
@@ -165,7 +174,7 @@ def _play_to(
 ) -> Rollout:
     """Play the episodes and write them; exit 1 if the rollout cannot go on."""
     title = counted(plan.groups * plan.size, "episode")
-    with screen.progress(title) as progress, _stdout_to_stderr():
+    with screen.progress(title) as progress, stdout_to_stderr():
         if out is None:
             return play(setup, model, plan, failures=failures, progress=progress)
         try:
@@ -248,7 +257,7 @@ def _print(played: Rollout, rows: list[Success], saved: Path | None) -> None:
 
 
 @contextmanager
-def _stdout_to_stderr() -> Iterator[None]:
+def stdout_to_stderr() -> Iterator[None]:
     """Send to standard error what other packages and their processes print meanwhile.
 
     Engines log to standard output, which is reserved for the result of the command.

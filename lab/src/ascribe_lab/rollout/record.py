@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ascribe.groups.actions import FIRST_TOKENS
-from ascribe.steps.files import table_to_arrow, write
+from ascribe.steps.files import Rollouts, table_to_arrow, write
 from ascribe.steps.problems import replace_surrogates
 from ascribe.steps.table import StepTable
-from ascribe_lab.rollout.run import Rollout
+from ascribe_lab.models.policy import Sample
+from ascribe_lab.rollout.episode import Step
+from ascribe_lab.rollout.run import Rollout, Trajectory
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,3 +82,41 @@ def arrow(rollout: Rollout, states: States = "observation") -> "pa.Table":
 def save(rollout: Rollout, path: str | Path, states: States = "observation") -> None:
     """Write a rollout to ``.parquet``, ``.jsonl`` or ``.jsonl.gz``."""
     write(arrow(rollout, states), path)
+
+
+READ_BACK = ("observation", "response", "problem", "won")
+"""Columns of the transcript that ``trajectories`` reads."""
+
+
+def trajectories(rollouts: Rollouts) -> dict[str, Trajectory]:
+    """The trajectories of a file that ``save`` wrote, by name; without prompts and token ids.
+
+    Raises:
+        ValueError: if another program wrote the file.
+    """
+    if missing := [name for name in READ_BACK if name not in rollouts.carried.column_names]:
+        raise ValueError(f"there is no column {missing[0]!r}: take a file of ascribe rollout")
+    rows = zip(rollouts.table.to_dicts(), rollouts.carried.to_pylist(), strict=True)
+    steps: dict[tuple[str, str, str], list[Step]] = {}
+    for row, more in sorted(rows, key=lambda pair: pair[0]["step"]):
+        key = row["group"], row["trajectory"], row.get("family") or ""
+        steps.setdefault(key, []).append(
+            Step(
+                state=row["state"],
+                observation=more["observation"],
+                messages=(),
+                sample=Sample(more["response"] or ""),
+                action=row["action"],
+                valid=row.get("valid", True),
+                problem=more["problem"],
+                reward=row["reward"],
+                terminated=row.get("terminated", False),
+                truncated=row.get("truncated", False),
+                won=more["won"],
+                agent=row.get("agent"),
+            )
+        )
+    return {
+        name: Trajectory(group, name, "", family, tuple(own))
+        for (group, name, family), own in steps.items()
+    }

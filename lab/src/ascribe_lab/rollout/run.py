@@ -4,6 +4,7 @@ The policy samples for all episodes that need a decision in one batch, and the p
 decisions in one call. When an episode ends, the next one takes its slot.
 """
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,7 +62,7 @@ class Plan:
     def episodes(self) -> list[RunningEpisode]:
         """All episodes, group by group."""
         return [
-            RunningEpisode(group, member, self._reset(group))
+            RunningEpisode(group, member, self.reset(group))
             for group in range(self.groups)
             for member in range(self.size)
         ]
@@ -78,7 +79,21 @@ class Plan:
         """The seed of an episode's next sample: the same in every run of the plan."""
         return mix_seeds(self.seed, episode.group, episode.member, len(episode.steps), 1)
 
-    def _reset(self, group: int) -> Reset:
+    def number_of(self, group: str) -> int:
+        """The number of the group of this name.
+
+        Raises:
+            ValueError: if the plan's groups have other names.
+        """
+        name, _, number = group.rpartition("/")
+        if name != self.name or not re.fullmatch("[0-9]{1,9}", number):
+            raise ValueError(
+                f"{group!r} is no task of {self.name}: its tasks are {self.name}/0, ..."
+            )
+        return int(number)
+
+    def reset(self, group: int) -> Reset:
+        """How the episodes of a group begin."""
         options = None if self.tasks is None else {"task": self.tasks[group]}
         return Reset(mix_seeds(self.seed, group), options)
 
