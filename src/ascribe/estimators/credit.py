@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ascribe.estimators.interval import posterior_interval
+from ascribe.groups.actions import KEY_FUNCTIONS, action_keys
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints, Objects
+from ascribe.steps.check import arrange
+from ascribe.steps.returns import reward_to_go
 from ascribe.steps.table import StepTable
 
 if TYPE_CHECKING:
@@ -312,6 +316,63 @@ class Credit:
             arrow = arrow.append_column(name, column)
         return arrow
 
+    def interval(
+        self,
+        table: StepTable,
+        level: float = 0.9,
+        *,
+        gamma: float = 0.95,
+        action_key: str = "tag",
+    ) -> tuple[Floats, Floats]:
+        """Bounds on the true advantage of each row's decision, in units of the return.
+
+        They are what the sessions of the table say about ``Q(s, a) - V(s)``, whatever the recipe
+        made of them: their middle is not the recipe's ``advantage``. States are those of the
+        recipe's step term, or else equal texts. See ``estimators.interval``.
+
+        Args:
+            table: the steps that were credited.
+            level: probability that an interval holds the advantage.
+            gamma: discount of the return; the default is that of the step-level recipes.
+            action_key: when two actions are the same, as for ``sbc``.
+
+        Returns:
+            The lower and the upper bound of each row; NaN where it has no credit.
+        """
+        if len(table) != len(self):
+            raise ValueError(
+                f"interval: the table has {len(table):,} rows, the credit {len(self):,}; pass the "
+                "table that was credited"
+            )
+        if not 0 < level < 1:
+            raise ValueError(f"interval: level is {level}, but must lie between 0 and 1")
+        steps = arrange(table)
+        left_out = np.isin(self.reason[steps.rows], (Reason.TRUNCATED, Reason.COUNTERFACTUAL))
+        credited = self.credited[steps.rows]
+        has_credit = segments.total(credited.astype(np.float64), steps.group, steps.group_count) > 0
+        use = has_credit[steps.group] & ~left_out
+        bounds = np.full((2, len(self)), np.nan)
+        if not use.any():
+            return bounds[0], bounds[1]
+        labels = steps.state
+        if "step" in self.terms:
+            labels = self.terms["step"].labels[steps.rows]
+        keys = action_keys(table.action.take(steps.rows), KEY_FUNCTIONS[action_key])
+        # Without a state or a key, a row is like no other.
+        state, action = _without_gaps(labels), _without_gaps(keys.labels)
+        returns = reward_to_go(steps.reward, steps.trajectory, gamma)
+        found = posterior_interval(
+            returns[use],
+            steps.group[use],
+            steps.trajectory[use],
+            state[use],
+            action[use],
+            level=level,
+        )
+        rows = steps.rows[use]
+        bounds[:, rows] = np.where(self.credited[rows], found, np.nan)
+        return bounds[0], bounds[1]
+
     @property
     def alone_share(self) -> float:
         """Share of the step term's rows that are alone in their state; 0 if it has none."""
@@ -383,6 +444,11 @@ def credit_columns(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, "pa.Arra
             reason = arrays[name.replace("advantage", "reason", 1)]
             columns[name] = pa.array(values, mask=reason != Reason.CREDITED)
     return columns
+
+
+def _without_gaps(labels: Ints) -> Ints:
+    """The labels, with a label of its own for each -1."""
+    return np.where(labels < 0, labels.max() + 1 + np.arange(labels.size), labels)
 
 
 def _within(codes: npt.NDArray[Any], low: int, high: int | None) -> bool:
