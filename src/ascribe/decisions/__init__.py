@@ -184,21 +184,27 @@ def decisions(
     """
     rng = np.random.default_rng(0) if rng is None else rng
     tried = attempts(table, won, states, scope, rewritten)
-    found, notes = rated(forks(tried, rng)), []
+    found, notes = forks(tried, rng), []
     sessions, tasks = tried.steps.trajectory_count, tried.steps.group_count
     if sessions == tasks:
         tried = attempts(table, won, states, "batch", rewritten)
         notes.append(ONE_EACH)
         if scope == "batch" and found:
             notes.append(ONE_STATE)
-    pooled = rated(kinds(tried, rng))
-    if any(each.kind in CONSEQUENCES for each in pooled):
+    pooled = kinds(tried, rng)
+    after = [each for each in pooled if each.kind in CONSEQUENCES]
+    if after:
         notes.append(CONSEQUENCE)
+    if not tried.across:
+        found += [each for each in pooled if each.kind not in CONSEQUENCES]
+        pooled = after
+    # What is not claimed, or may be a consequence, must not make it easier for others to be found.
+    ordered = sorted([*rated(found), *rated(pooled)], key=certainty)
     success = np.bincount(tried.steps.group_of_trajectory, tried.won) / np.bincount(
         tried.steps.group_of_trajectory
     )
     return Decisions(
-        decisions=tuple(sorted([*found, *pooled], key=certainty)),
+        decisions=tuple(ordered),
         sessions=sessions,
         tasks=tasks,
         success=float(success.mean()),

@@ -189,6 +189,17 @@ def smallest_p(outcome: Floats, side: Bools, stratum: Ints) -> float:
     return min(1.0, 2 * min(tails))
 
 
+def standard_score(outcome: Floats, side: Bools, stratum: Ints) -> float:
+    """How far the first side is from what dealing the sides anew gives, in standard deviations."""
+    count = int(stratum.max()) + 1
+    size = segments.size(stratum, count)
+    ones = segments.total(side.astype(np.float64), stratum, count)
+    centred = outcome - segments.mean(outcome, stratum, count)[stratum]
+    squares = segments.total(centred**2, stratum, count)
+    variance = ones * (size - ones) / (size * np.maximum(size - 1, 1)) * squares
+    return abs(float(centred[side].sum())) / math.sqrt(max(float(variance.sum()), 1e-300))
+
+
 def both_sides(side: Bools, stratum: Ints) -> tuple[Bools, Ints]:
     """Which sessions are in a stratum with both sides, and the labels of these strata from 0."""
     count = int(stratum.max(initial=-1)) + 1

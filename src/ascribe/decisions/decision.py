@@ -75,7 +75,7 @@ class Decision:
         low: lower end of its 90 % interval.
         high: upper end.
         p: by permutation inside tasks; NaN for a question that so few sessions cannot settle.
-        q: false discovery rate over all forks, or all kinds, of the table; NaN without a p value.
+        q: false discovery rate over all decisions of the table; NaN without a p value.
         more: how many more attempts would probably settle it, of each task that counts; None if
             there is nothing to settle, or no difference.
         across: whether sessions of different tasks were compared with each other, so that the

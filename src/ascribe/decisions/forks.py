@@ -1,8 +1,9 @@
 """Forks: states in which sessions of a task took different actions.
 
 A session decides at its first visit to a state; what it does when it comes back is a consequence.
-Each action is compared with all others taken in the state, and the fork is told by the comparison
-that is the surest, its p value multiplied by the number of comparisons that could be tested.
+Each action is compared with all others taken in the state. The fork is told by the comparison with
+the largest standard score, and its p value is multiplied by the number of comparisons that could
+have been chosen.
 """
 
 import math
@@ -11,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from ascribe.decisions.attempts import Attempts
-from ascribe.decisions.contrasts import LEVEL, both_sides, smallest_p
-from ascribe.decisions.decision import FORK, Decision, call, certainty, compare
+from ascribe.decisions.contrasts import LEVEL, both_sides, smallest_p, standard_score
+from ascribe.decisions.decision import FORK, Decision, call, compare
 from ascribe.steps import segments
 from ascribe.steps.arrays import Ints
 
@@ -39,8 +40,8 @@ def forks(attempts: Attempts, rng: np.random.Generator) -> list[Decision]:
 def _fork(attempts: Attempts, places: Ints, rng: np.random.Generator) -> Decision | None:
     steps = attempts.steps
     action, session = steps.action[places], steps.trajectory[places]
-    taken, first = np.unique(action, return_index=True)
-    texts = attempts.texts(places[first])
+    taken, firsts = np.unique(action, return_index=True)
+    texts = attempts.texts(places[firsts])
     taken = taken[sorted(range(taken.size), key=texts.__getitem__)]  # codes depend on row order
     # Between two actions there is one comparison, seen from either.
     candidates = []
@@ -48,26 +49,24 @@ def _fork(attempts: Attempts, places: Ints, rng: np.random.Generator) -> Decisio
         inside, stratum = both_sides(action == one, attempts.stratum[session])
         if inside.any():
             side, outcome = action[inside] == one, attempts.outcome[session[inside]]
-            floor = smallest_p(outcome, side, stratum)
-            candidates.append((floor, one, inside, stratum))
-    able = [each for each in candidates if each[0] <= LEVEL]
-    text = attempts.table.state.take(steps.rows[places[:1]]).texts()[0] or ""
-    found = []
-    for _, one, inside, stratum in able or candidates:
-        at = places[inside]
-        side = steps.action[at] == one
-        others = np.unique(steps.action[at[~side]]).size
-        one_of_each = [call(attempts.texts(at[chosen][:1])[0]) for chosen in (side, ~side)]
-        names = one_of_each[0], one_of_each[1] if others == 1 else f"{others} other actions"
-        tests = max(1, len(able))
-        found.append(
-            compare(
-                attempts, FORK, at, side, stratum, names=names, rng=rng, tests=tests, state=text
-            )
-        )
-    if not found:
+            able = smallest_p(outcome, side, stratum) <= LEVEL
+            score = standard_score(outcome, side, stratum)
+            candidates.append((able, score, inside, side, stratum))
+    if not candidates:
         return None
-    if able:
-        return min(found, key=certainty)
-    # Only the largest difference is told, without a p value.
-    return replace(max(found, key=lambda each: each.difference), p=math.nan)
+    able, _, inside, side, stratum = max(candidates, key=lambda each: each[:2])
+    at = places[inside]
+    others = np.unique(steps.action[at[~side]]).size
+    first, other = (call(attempts.texts(at[chosen][:1])[0]) for chosen in (side, ~side))
+    found = compare(
+        attempts,
+        FORK,
+        at,
+        side,
+        stratum,
+        names=(first, other if others == 1 else f"{others} other actions"),
+        rng=rng,
+        tests=sum(each[0] == able for each in candidates),
+        state=attempts.table.state.take(steps.rows[places[:1]]).texts()[0] or "",
+    )
+    return found if able else replace(found, p=math.nan)

@@ -1,0 +1,173 @@
+"""Decisions of simulated agents whose causes are known: false discoveries, power, coverage.
+
+An agent attempts ten tasks, half of them easy, in at most three steps. A step calls one of five
+tools, and may solve the task or ruin it; either ends the session. In half of the tasks ``search``
+solves twice as often and ``shell`` seldom solves and often ruins; ``browse``, ``think`` and
+``list`` make no difference, and in the other tasks no tool does. Easy tasks are browsed in and hard
+ones thought about, so that without strata ``browse`` looks good; and how a session ends decides how
+many tools it calls and how many rows it has. What a decision is worth is known exactly, because the
+state shows the task and the step.
+
+A discovery (q at most 0.1) is false if the true difference is 0 or has the other sign. ``naive``
+methods compare rows or sessions of the whole file, or sessions that ever called a tool inside their
+task. Length and giving up, which may be consequences, are not counted.
+"""
+
+from collections import defaultdict
+
+import common
+import numpy as np
+
+from ascribe import StepTable
+from ascribe.decisions import LEVEL, Decision, decisions
+from ascribe.decisions.contrasts import both_sides, contrast, discovery_rate
+from ascribe.decisions.decision import CONSEQUENCES, FORK
+
+TOOLS = ("search", "shell", "browse", "think", "list")
+SOLVES, RUINS = np.array([2.0, 0.2, 1.0, 1.0, 1.0]), np.array([0.0, 0.5, 0.0, 0.0, 0.0])
+"""Of each tool, where tools matter: what its probability to solve is multiplied by, and what is
+added to that to ruin."""
+TASKS, HORIZON = 10, 3
+EASY, HARD = 0.4, 0.15
+POLICY = {EASY: (0.2, 0.15, 0.4, 0.1, 0.15), HARD: (0.2, 0.15, 0.1, 0.4, 0.15)}
+FILES, QUICK_FILES = 200, 10
+NAIVE = ("rows", "sessions", "sessions in tasks")
+
+
+class World:
+    """Ten tasks: how easy each is, and whether tools matter in it."""
+
+    def __init__(self, effects: bool) -> None:
+        number = np.arange(TASKS)
+        self.base = np.where(number % 2 == 0, EASY, HARD)
+        self.policy = np.array([POLICY[base] for base in self.base])
+        matter = effects & (number % 4 < 2)
+        self.solves = self.base[:, None] * np.where(matter[:, None], SOLVES, 1.0)
+        self.ruins = 0.15 + np.where(matter[:, None], RUINS, 0.0)
+        self.q = np.zeros((TASKS, HORIZON, len(TOOLS)))
+        later = np.zeros(TASKS)
+        for step in reversed(range(HORIZON)):
+            self.q[:, step] = self.solves + (1 - self.solves - self.ruins) * later[:, None]
+            later = (self.policy * self.q[:, step]).sum(axis=1)
+
+    def play(self, attempts: int, rng: np.random.Generator) -> StepTable:
+        """A file of sessions."""
+        columns: dict[str, list[object]] = defaultdict(list)
+        for task in range(TASKS):
+            for attempt in range(attempts):
+                for step in range(HORIZON):
+                    tool = int(rng.choice(len(TOOLS), p=self.policy[task]))
+                    chance = rng.random()
+                    solved = bool(chance < self.solves[task, tool])
+                    ruined = bool(chance > 1 - self.ruins[task, tool])
+                    columns["group"].append(f"task {task}")
+                    columns["trajectory"].append(f"{task}/{attempt}")
+                    columns["step"].append(step)
+                    columns["state"].append(f"task {task}, step {step}")
+                    columns["action"].append(f'{{"name": "{TOOLS[tool]}", "arguments": {{}}}}')
+                    columns["reward"].append(float(solved))
+                    if solved or ruined:
+                        break
+        return StepTable.from_columns(columns)
+
+
+def coordinates(table: StepTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Task, step and tool of each row."""
+    task = np.array([int(text.split()[1]) for text in map(str, table.group.texts())])
+    tool = np.array([TOOLS.index(text.split('"')[3]) for text in map(str, table.action.texts())])
+    return task, table.step, tool
+
+
+def truth(world: World, table: StepTable, decision: Decision) -> float:
+    """The true difference: of Q on both sides, inside states, weighted like the estimate."""
+    task, step, tool = coordinates(table)
+    rows = np.concatenate([decision.better.rows, decision.worse.rows])
+    side = np.arange(rows.size) < decision.better.rows.size
+    inside, state = both_sides(side, (task * HORIZON + step)[rows])
+    value = world.q[task, step, tool][rows][inside]
+    side, size, ones = side[inside], np.bincount(state), np.bincount(state, side[inside])
+    weight = ones * (size - ones) / size
+    means = (np.bincount(state, value * one) for one in (side, ~side))
+    apart = np.subtract(*(m / n for m, n in zip(means, (ones, size - ones), strict=True)))
+    difference = float((weight * apart).sum() / weight.sum())
+    return difference if abs(difference) > 1e-9 else 0.0
+
+
+def naive(
+    table: StepTable, method: str, rng: np.random.Generator
+) -> dict[int, tuple[float, float]]:
+    """Difference and discovery rate of each tool without what the library does."""
+    task, _, tool = coordinates(table)
+    session = table.trajectory.codes
+    won = np.bincount(session, table.reward).astype(np.float64)
+    found = []
+    for number in range(len(TOOLS)):
+        if method == "rows":
+            side, outcome, stratum = tool == number, won[session], np.zeros(tool.size, np.int64)
+        else:
+            side = np.bincount(session, tool == number) > 0
+            outcome = won
+            first = np.unique(session, return_index=True)[1]
+            stratum = task[first] if "in tasks" in method else np.zeros(won.size, np.int64)
+        inside, stratum = both_sides(side, stratum)
+        one = contrast(outcome[inside], side[inside], stratum, rng)
+        found.append((one.difference, one.p))
+    rates = discovery_rate([p for _, p in found])
+    return {i: (d, float(q)) for i, ((d, _), q) in enumerate(zip(found, rates, strict=True))}
+
+
+def main() -> None:
+    """Measure and print."""
+    with common.Figures("decisions") as figures:
+        files = QUICK_FILES if figures.quick else FILES
+        for effects in (False, True):
+            world = World(effects)
+            for attempts in (5, 20) if figures.quick else (5, 20, 80):
+                name = "some tools matter" if effects else "no tool matters"
+                case = f"{name}, {attempts} attempts"
+                false: dict[str, list[float]] = defaultdict(list)
+                covered, forks_found, tools_found, certain = [], [], [], []
+                for seed in range(files):
+                    rng = np.random.default_rng((seed, attempts, effects))
+                    table = world.play(attempts, rng)
+                    every = decisions(table).decisions
+                    found = [each for each in every if each.kind not in CONSEQUENCES]
+                    true = [truth(world, table, each) for each in found]
+                    wrong = [t <= 0 for t, each in zip(true, found, strict=True) if each.certain]
+                    false["decisions"].append(float(np.mean(wrong)) if wrong else 0.0)
+                    certain.append(len(wrong))
+                    covered += [e.low <= t <= e.high for e, t in zip(found, true, strict=True)]
+                    forks_found += [
+                        each.certain
+                        for each, t in zip(found, true, strict=True)
+                        if each.kind == FORK and t > 0.1
+                    ]
+                    tools_found.append(
+                        any(
+                            each.certain and each.kind == "tool" and "search" in each.better.action
+                            for each in found
+                        )
+                    )
+                    for method in NAIVE:
+                        rates = naive(table, method, rng)
+                        finds = [(i, d) for i, (d, q) in rates.items() if q <= LEVEL]
+                        right = {0: 1, 1: -1} if effects else {}
+                        wrong = [right.get(i, 0) * d <= 0 for i, d in finds]
+                        false[f"naive: {method}"].append(float(np.mean(wrong)) if wrong else 0.0)
+                for method, shares in false.items():
+                    goal = LEVEL if method == "decisions" else None
+                    share = float(np.mean(shares))
+                    figures.emit(
+                        f"{case}, {method}", "false_discovery_rate", share, "share", "lower", goal
+                    )
+                figures.emit(case, "coverage_90", float(np.mean(covered)), "share", "higher", 0.87)
+                figures.emit(case, "certain", float(np.mean(certain)), "a file", "higher")
+                if effects:
+                    power = float(np.mean(forks_found)) if forks_found else 0.0
+                    figures.emit(case, "power_of_forks", power, "share", "higher")
+                    found_tool = float(np.mean(tools_found))
+                    figures.emit(case, "power_of_the_tool", found_tool, "share", "higher")
+
+
+if __name__ == "__main__":
+    main()
