@@ -71,9 +71,9 @@ def conversation(task: str, rng: random.Random) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write eight attempts at every task."""
+    """Write 24 attempts at every task."""
     rng = random.Random(0)
-    rows = [conversation(task, rng) for task in TASKS for _ in range(8)]
+    rows = [conversation(task, rng) for task in TASKS for _ in range(24)]
     Path(sys.argv[1]).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
