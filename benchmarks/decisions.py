@@ -14,13 +14,14 @@ task. Length and giving up, which may be consequences, are not counted.
 """
 
 from collections import defaultdict
+from statistics import NormalDist
 
 import common
 import numpy as np
 
 from ascribe import StepTable
 from ascribe.decisions import LEVEL, Decision, decisions
-from ascribe.decisions.contrasts import both_sides, contrast, discovery_rate
+from ascribe.decisions.contrasts import both_sides, discovery_rate, standard_score
 from ascribe.decisions.decision import CONSEQUENCES, FORK
 
 TOOLS = ("search", "shell", "browse", "think", "list")
@@ -93,9 +94,7 @@ def truth(world: World, table: StepTable, decision: Decision) -> float:
     return difference if abs(difference) > 1e-9 else 0.0
 
 
-def naive(
-    table: StepTable, method: str, rng: np.random.Generator
-) -> dict[int, tuple[float, float]]:
+def naive(table: StepTable, method: str) -> dict[int, tuple[float, float]]:
     """Difference and discovery rate of each tool without what the library does."""
     task, _, tool = coordinates(table)
     session = table.trajectory.codes
@@ -110,8 +109,11 @@ def naive(
             first = np.unique(session, return_index=True)[1]
             stratum = task[first] if "in tasks" in method else np.zeros(won.size, np.int64)
         inside, stratum = both_sides(side, stratum)
-        one = contrast(outcome[inside], side[inside], stratum, rng)
-        found.append((one.difference, one.p))
+        outcome, side = outcome[inside], side[inside]
+        centred = outcome - (np.bincount(stratum, outcome) / np.bincount(stratum))[stratum]
+        difference = float(centred[side].mean() - centred[~side].mean())
+        score = standard_score(outcome, side, stratum)
+        found.append((difference, 2 * NormalDist().cdf(-score)))
     rates = discovery_rate([p for _, p in found])
     return {i: (d, float(q)) for i, ((d, _), q) in enumerate(zip(found, rates, strict=True))}
 
@@ -149,7 +151,7 @@ def main() -> None:
                         )
                     )
                     for method in NAIVE:
-                        rates = naive(table, method, rng)
+                        rates = naive(table, method)
                         finds = [(i, d) for i, (d, q) in rates.items() if q <= LEVEL]
                         right = {0: 1, 1: -1} if effects else {}
                         wrong = [right.get(i, 0) * d <= 0 for i, d in finds]

@@ -156,21 +156,34 @@ def _dealt(
     return sums, theirs, False
 
 
-@lru_cache(maxsize=64)
 def _dealings(n: int, k: int) -> tuple[Floats, Floats, bool]:
     """Choices of k out of n as rows of zeros and ones, and if these are all choices.
 
     Also how many of the first k each one chooses, less what is expected.
     """
-    exact = math.comb(n, k) <= DEALINGS + 1
-    if exact:
-        chosen = np.array(list(combinations(range(n), k)), dtype=np.int64)
-    else:  # a seed of its own, so that a p value does not depend on what else is tested
-        keys = np.random.default_rng([n, k]).random((DEALINGS, n))
-        chosen = np.argpartition(keys, k - 1, axis=1)[:, :k]
+    exact = _log_ways(n, k) <= math.log(DEALINGS + 1) + 1e-9
+    rows = _choices(n, k) if exact else (_ranks(n) < k).astype(np.float64)
+    return rows, rows[:, :k].sum(axis=1) - k * k / n, exact
+
+
+@lru_cache(maxsize=64)
+def _choices(n: int, k: int) -> Floats:
+    """All choices of k out of n as rows of zeros and ones."""
+    chosen = np.array(list(combinations(range(n), k)), dtype=np.int64)
     rows = np.zeros((chosen.shape[0], n))
     np.put_along_axis(rows, chosen, 1.0, axis=1)
-    return rows, rows[:, :k].sum(axis=1) - k * k / n, exact
+    return rows
+
+
+@lru_cache(maxsize=64)
+def _ranks(n: int) -> Ints:
+    """Random orders of n; the seed is their own, so that no p value depends on other tests."""
+    return np.random.default_rng(n).permuted(np.tile(np.arange(n), (DEALINGS, 1)), axis=1)
+
+
+def _log_ways(n: int, k: int) -> float:
+    """The logarithm of the number of choices of k out of n."""
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
 def smallest_p(outcome: Floats, side: Bools, stratum: Ints) -> float:
@@ -239,6 +252,6 @@ def sessions_needed(found: Contrast, first: int, other: int, level: float) -> in
     needed = math.ceil(sessions * (reach * found.error / abs(found.difference)) ** 2)
     needed = max(needed, sessions + 1)
     share = first / sessions
-    while 2 / math.comb(needed, min(max(1, round(share * needed)), needed - 1)) > level:
+    while _log_ways(needed, min(max(1, round(share * needed)), needed - 1)) < math.log(2 / level):
         needed += 1
     return needed - sessions
