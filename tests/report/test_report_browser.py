@@ -36,7 +36,7 @@ if CHROMIUM is None:
 
 WIDTHS = (1280, 390)
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
-FIGURES = 7
+FIGURES = 6
 
 
 @dataclass
@@ -69,6 +69,8 @@ def opened(chromium: Any, page: Path, width: int = 1280, scheme: str = "light") 
     tab.on("popup", lambda popup: seen.complaints.append("a window"))
     tab.goto(page.as_uri())
     tab.wait_for_selector("html[data-ready=yes]")
+    tab.evaluate("document.getElementById('fold').open = true")
+    tab.wait_for_selector("html[data-drawn=yes]")
     return tab, seen
 
 
@@ -166,7 +168,8 @@ def test_the_examples_open_without_a_word(chromium: Any, name: str, tmp_path: Pa
     page = tmp_path / "report.html"
     picture([EXAMPLES / f"{name}.parquet"], recipe("gigpo"), recipe("grpo")).write(page)
     tab, seen = opened(chromium, page)
-    assert tab.locator("figure").count() >= 5
+    assert tab.locator("figure").count() >= 4
+    assert tab.locator("#sentence").inner_text().endswith(".")
     tab.locator(".cell").nth(2).click()
     tab.locator("#detail h3").wait_for()
     assert_fits(tab)
@@ -402,16 +405,98 @@ def test_two_trajectories_are_shown_side_by_side(chromium: Any, report: Path) ->
     ticks.nth(0).check()
     assert "Tick a second trajectory" in tab.locator("#pair").inner_text()
     ticks.nth(3).check()
-    rows = tab.locator("#pair tbody tr")
-    assert rows.count() == 5
+    assert tab.locator("#pair tr.shared").count() == 5
     assert tab.locator("#pair tr.parted").count() == 5
-    said = rows.first.locator("td").all_inner_texts()
-    assert (said[1], said[3], said[6]) == ("left", "other action", "right")
+    said = tab.locator("#pair tr.parted").first.locator("code").all_inner_texts()
+    assert said == ["left", "right"]
     ticks.nth(1).check()
     assert [tick.is_checked() for tick in ticks.all()] == [False, True, False, True]
     tab.locator("#next").click()
     assert tab.locator("#pair").inner_text() == ""
     assert_quiet(seen, report)
+
+
+def test_a_decision_opens_two_sessions_where_they_part(chromium: Any, tmp_path: Path) -> None:
+    """Eight attempts at each task; those that take the left doors succeed."""
+    page, rows = tmp_path / "report.html", sound(size=8)
+    for row in rows:  # the first door is the same for all
+        row["action"] = "in" if row["step"] == 0 else row["action"]
+        row["valid"] = row["trajectory"] != "task 0/1" or row["step"] != 2
+    made = without_figures(write_jsonl(tmp_path / "rows.jsonl", rows), recipe("gigpo"))
+    made.write(page)
+    tab, seen = opened(chromium, page)
+    assert tab.locator("#sentence").inner_text() == made.decisions.sentence.replace("`", "")
+    line = tab.locator("#decision-table tbody tr", has_text="task 0, room 1")
+    task, better, worse, *numbers, sure = line.locator("td").all_inner_texts()
+    assert task.startswith("task 0")
+    assert (better, worse) == ("left\nwon 100 %", "right\nwon 0 %")
+    assert numbers[0] == "+100 points"
+    assert numbers[2] == "4 and 4"
+    assert sure == "certain"
+    line.locator("button").click()
+    opened_ = tab.locator("#decision-table .opened")
+    assert "1 step before, the same in both" in opened_.inner_text()
+    parted = opened_.locator("table").last.locator("tr.parted")
+    assert parted.first.locator("code").all_inner_texts() == ["left", "right"]
+    assert [each.split("\n")[0] for each in parted.first.locator("td").all_inner_texts()] == [
+        *("step 1 +1.9 left", "step 1 −1.9 right")
+    ]
+    assert violations(tab) == []
+
+    # Trajectories: sorted by what is clicked, and opened in the browser.
+    table = tab.locator("#trajectory-table")
+    assert table.locator("tbody tr").count() == 15
+    table.get_by_role("button", name="errors").click()
+    assert table.locator("th[aria-sort=descending]").inner_text() == "errors ↓"
+    first = table.locator("tbody tr").first.locator("td").all_inner_texts()
+    assert first[:5] == ["1", "task 0", "return 0", "5", "1"]
+    assert first[5].startswith("worse ")
+    table.locator("tbody a").first.click()
+    assert tab.locator("#detail h3").inner_text() == "task 0/1, step 0"
+    assert_quiet(seen, page)
+
+
+def test_sub_agents_and_rewritten_contexts_are_shown(chromium: Any, tmp_path: Path) -> None:
+    def call(name: str, goal: str) -> dict[str, Any]:
+        function = {"name": name, "arguments": json.dumps({"task": goal})}
+        return {"role": "assistant", "tool_calls": [{"id": "1", "function": function}]}
+
+    def record(number: int, *messages: dict[str, Any], **more: str) -> dict[str, Any]:
+        named = {"session_id": f"s{number}", "task": "repair", "reward": number % 2}
+        return {**named, "messages": list(messages), **more}
+
+    system, goal = {"role": "system", "content": "You repair a shop."}, "Find the broken function."
+    user, found = {"role": "user", "content": "Repair it."}, "It is in billing.py, line 42."
+    summary = {"role": "user", "content": "Summary of what was done: billing.py is broken."}
+    done = {"role": "assistant", "content": "Repaired."}
+    lines = []
+    for number in range(8):
+        result = {"role": "tool", "tool_call_id": "1", "content": found}
+        lines += [
+            record(number, system, user, call("delegate", goal), result, call("edit", "line 42")),
+            record(
+                number,
+                *({"role": "system", "content": "You search."}, {"role": "user", "content": goal}),
+                *(call("grep", "def"), {"role": "tool", "tool_call_id": "1", "content": "2 hits"}),
+                {"role": "assistant", "content": found},
+                agent="searcher",
+            ),
+            record(number, system, user, summary, done),
+        ]
+    page = tmp_path / "report.html"
+    without_figures(write_jsonl(tmp_path / "runs.jsonl", lines), recipe("gigpo")).write(page)
+    tab, seen = opened(chromium, page)
+    lane = tab.locator(".lane").first
+    heights = [cell.bounding_box()["y"] for cell in lane.locator(".cell").all()]
+    assert [height - heights[0] for height in heights] == [0, 14, 14, 0, 0]
+    classes = [cell.get_attribute("class") or "" for cell in lane.locator(".cell").all()]
+    assert ["rewritten" in each for each in classes] == [False, False, False, True, False]
+    assert 'delegate(task="Find' in lane.locator(".cell").first.inner_text()
+    lane.locator(".cell").nth(1).click()
+    assert ", step 1, by agent searcher from step 0 on" in tab.locator("#detail h3").inner_text()
+    tab.get_by_text("The whole conversation, 5 steps").click()
+    assert tab.get_by_text("The context was rewritten here.").count() == 1
+    assert_quiet(seen, page)
 
 
 def test_cells_can_be_wider_and_narrower(chromium: Any, report: Path) -> None:
@@ -434,11 +519,11 @@ def test_cells_can_be_wider_and_narrower(chromium: Any, report: Path) -> None:
 
 def test_the_navigation_stays_in_sight(chromium: Any, report: Path) -> None:
     tab, _ = opened(chromium, report)
-    tab.locator("nav a", has_text="Problems").click()
+    tab.locator("nav a", has_text="For those who train").click()
     tab.wait_for_timeout(800)
     box = tab.locator("nav").bounding_box()
     assert 0 <= box["y"] < 10
-    assert tab.locator("#problems h2").bounding_box()["y"] > box["y"] + box["height"]
+    assert tab.locator("#training h2").bounding_box()["y"] > box["y"] + box["height"]
 
 
 # Hostile text.
@@ -485,7 +570,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def assert_untouched(tab: Any) -> None:
     assert tab.evaluate("window.hacked") is None
-    assert tab.title() == "Ascribe: where the credit went"
+    assert tab.title() == "Ascribe: what decided the outcome"
     assert tab.evaluate("document.querySelectorAll('script').length") == 3
     # The charts bring a form of their own each, for controls that none of them has.
     strange = "form:not(.vega-bindings), .vega-bindings *, iframe, object, embed, link, base, img"
@@ -521,6 +606,10 @@ def test_no_injection_does_anything(chromium: Any, hostile: Path) -> None:
         len(INJECTIONS),
     )
     assert min(shown) >= 4
+    tab.evaluate(
+        "document.querySelectorAll('#decision-table button').forEach((each) => each.click())"
+    )
+    assert tab.locator("#decision-table .opened").count() == 100
     unfold(tab)
     assert tab.locator("figure svg.marks").count() == tab.locator("figure").count()
     assert_untouched(tab)

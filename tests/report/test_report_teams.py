@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ascribe import Reason, Recipe, StepTable, assign, recipe
+from ascribe.decisions import decisions
 from ascribe.report import Picture, picture
 from ascribe.report.crediting import credit_batches
 from tests.conftest import write_jsonl
@@ -166,7 +167,7 @@ def test_a_batch_of_corrections_alone_is_told_too() -> None:
 
     alone = [row for row in corrected() if row["corrects"] is not None]
     found = credit_batches([batch(alone)], recipe("ibpo"))
-    assert gather(found, [Path("toy")]).everything["episodes"] == 12
+    assert gather(found, decisions(found.table), [Path("toy")]).everything["episodes"] == 12
 
 
 def test_a_correction_without_its_answer_says_so(tmp_path: Path) -> None:

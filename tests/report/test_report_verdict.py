@@ -250,6 +250,14 @@ FAULTS = {
         "Too few trajectories for a verdict: 2.",
         "8 trajectories or more",
     ),
+    "a judge that prefers the worse action": Fault(
+        changed(sound(size=8), lambda row: {"step_score": float(row["action"] == "right")}),
+        "opposite_credit",
+        "12 of 30 certain decisions have more credit on the worse side than on the better one",
+        "would teach the worse action",
+        Level.WARNING,
+        by="judged",
+    ),
     "rows written twice": Fault(copies(), "dropped", "duplicate_row", "set padding to true"),
 }
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ascribe import Recipe, StepTable, recipe
+from ascribe.decisions import decisions
 from ascribe.report.crediting import Credited, credit_batches
 from ascribe.report.facts import Facts, gather
 from ascribe.report.reading import Batch
@@ -56,7 +57,8 @@ def credited(rows: Iterable[Row], by: Recipe | str = "gigpo") -> Credited:
 
 def facts(rows: Iterable[Row], by: Recipe | str = "gigpo") -> Facts:
     """The facts about rows."""
-    return gather(credited(rows, by), [Path("toy.jsonl")])
+    made = credited(rows, by)
+    return gather(made, decisions(made.table, won=made.won), [Path("toy.jsonl")])
 
 
 def verdict(rows: Iterable[Row], by: Recipe | str = "gigpo") -> ReportVerdict:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ascribe import __version__
+from ascribe.decisions import Decisions, decisions
 from ascribe.estimators import Recipe
 from ascribe.report.browse import browser, packed
 from ascribe.report.compare import RecipeComparison, two_recipes
@@ -43,6 +44,7 @@ class Picture:
     """A report, ready to be written.
 
     Attributes:
+        decisions: what earned the reward: the decisions that sessions took differently.
         facts: the numbers.
         verdict: what they mean.
         comparison: of two recipes on the same steps, if two were given.
@@ -52,6 +54,7 @@ class Picture:
         run: the metrics of the run that wrote the files, if it is known.
     """
 
+    decisions: Decisions
     facts: Facts
     verdict: ReportVerdict
     comparison: RecipeComparison | None
@@ -98,7 +101,7 @@ class Picture:
             "trajectories": facts.diagnosis.trajectories,
             "groups": facts.task_groups,
             "success": facts.everything["success"],
-            "signal": facts.diagnosis.signal_share,
+            "won": facts.success_by_column,
             "verdict": {
                 "headline": self.verdict.headline,
                 "advice": self.verdict.advice,
@@ -173,19 +176,20 @@ def picture(
     credited = credit_batches(batches, recipe, group_size)
     progress(0.5)
     sources = tuple(dict.fromkeys(batch.path for batch in batches))
-    facts = gather(credited, sources, batches[0].arguments if len(sources) == 1 else ())
+    found = decisions(credited.table, won=credited.won, rewritten=credited.rewritten)
+    facts = gather(credited, found, sources, batches[0].arguments if len(sources) == 1 else ())
     progress(0.8)
     other = None if against is None else credit_batches(batches, against, group_size)
     comparison = None if other is None else two_recipes(credited, other)
     figures = (*draw(facts), *(() if run is None else draw_run(run)))
-    data = browser(credited, batches, other)
+    data = browser(credited, batches, other, found)
     progress(1.0)
     notes = [batch.note for batch in batches if batch.note]
     notes += credited.credit.notes
     if other is not None and against is not None:
         notes += [f"{against.name}: {note}" for note in other.credit.notes]
     all_notes = tuple(dict.fromkeys(notes))
-    return Picture(facts, judge(facts), comparison, figures, data, all_notes, run)
+    return Picture(found, facts, judge(facts), comparison, figures, data, all_notes, run)
 
 
 def _visible(row: dict[str, Any]) -> dict[str, Any]:

@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from ascribe.decisions import Decisions
+from ascribe.decisions.kinds import ERROR
 from ascribe.estimators.credit import Reason, Term
 from ascribe.groups.responses import readable
 from ascribe.report.compare import other_name
 from ascribe.report.crediting import Credited
-from ascribe.report.reading import Batch, read_transcript
+from ascribe.report.deciding import MOST_DECISIONS, decided_by, for_page, parting
+from ascribe.report.reading import TOKENS, Batch, read_transcript
 from ascribe.report.states import whole_groups
 from ascribe.report.text import embedded, natural, shortened
 from ascribe.sessions import text_of
@@ -41,10 +44,21 @@ SHORTEST_PROMPT = 200
 Plain = dict[str, Any]
 
 
-def browser(credited: Credited, batches: Sequence[Batch], against: Credited | None = None) -> Plain:
-    """The data of the browser as plain values: the steps, and their credit by each recipe."""
+def browser(
+    credited: Credited,
+    batches: Sequence[Batch],
+    against: Credited | None = None,
+    found: Decisions | None = None,
+) -> Plain:
+    """The data of the browser as plain values: the steps, and their credit by each recipe.
+
+    The tasks of the decisions that were found are shown before all others.
+    """
     table, steps = credited.table, credited.steps
-    shown = np.flatnonzero(np.isin(steps.rows, whole_groups(table, MOST_STEPS)))
+    wanted = () if found is None else found.decisions[:MOST_DECISIONS]
+    first = [row for each in wanted for row in parting(each, credited)]
+    shown = np.flatnonzero(np.isin(steps.rows, whole_groups(table, MOST_STEPS, first)))
+    decided = np.full(steps.trajectory_count, -1) if found is None else decided_by(found, credited)
     rows = steps.rows[shown]
     columns = {
         name: column.take(rows).texts()
@@ -53,7 +67,9 @@ def browser(credited: Credited, batches: Sequence[Batch], against: Credited | No
     }
     actions = {text: readable(text) for text in columns["action"] if text is not None}
     columns["action"] = [actions.get(text) for text in columns["action"]]
-    columns |= read_transcript(batches, credited.batch[rows], credited.row[rows])
+    transcript = read_transcript(batches, credited.batch[rows], credited.row[rows])
+    tokens = transcript.pop(TOKENS, None)
+    columns |= transcript
     chats = {name: columns.pop(name) for name in ("messages", "prompt") if name in columns}
     index: dict[str, int] = {}
     cells: dict[str, list[Any]] = {
@@ -65,6 +81,16 @@ def browser(credited: Credited, batches: Sequence[Batch], against: Credited | No
         "reward": _rounded(steps.reward[shown]),
         "valid": steps.valid[shown].astype(int).tolist(),
     }
+    # What comes after a step reports its error.
+    reports = np.array([bool(ERROR.match(text)) for text in table.state.values] + [False])
+    failed = np.append(reports[steps.state[1:]] & (steps.step[1:] > 0), False) | ~steps.valid
+    cells["failed"] = failed[shown].astype(int).tolist()
+    if table.parent is not None:
+        cells["parent"] = np.maximum(table.parent[rows], -1).tolist()
+    if tokens is not None:
+        cells["tokens"] = tokens
+    if credited.rewritten is not None:
+        cells["rewritten"] = credited.rewritten[rows].astype(int).tolist()
     needed = len(index)
     for name, texts in chats.items():  # prompts last: they are shown only if there is room
         needed = len(index)
@@ -81,7 +107,7 @@ def browser(credited: Credited, batches: Sequence[Batch], against: Credited | No
                 "family": None if table.family is None else _name(table.family, first_row, 120),
                 "batch": one_line(credited.names[batch], 120),
                 "iteration": credited.numbers[batch],
-                "trajectories": _trajectories(credited, shown[span]),
+                "trajectories": _trajectories(credited, shown[span], decided),
                 "cells": {name: values[span] for name, values in cells.items()},
                 "credits": [_part(each, span) for each in credits_],
             }
@@ -107,6 +133,7 @@ def browser(credited: Credited, batches: Sequence[Batch], against: Credited | No
         "batches": len(credited.names),
         "first": varied.index(True) if any(varied) else 0,
         "without_prompts": len(texts) < len(index),
+        "decisions": None if found is None else for_page(found, credited),
     }
 
 
@@ -224,7 +251,7 @@ def _renamed(labels: Ints) -> list[int]:
     return renamed
 
 
-def _trajectories(credited: Credited, shown: Ints) -> list[Plain]:
+def _trajectories(credited: Credited, shown: Ints, decided: Ints) -> list[Plain]:
     steps = credited.steps
     trajectories = []
     for span in _runs(steps.trajectory[shown]):
@@ -238,6 +265,7 @@ def _trajectories(credited: Credited, shown: Ints) -> list[Plain]:
                 "return": _rounded(steps.reward[inside].sum(keepdims=True))[0],
                 "won": None if credited.won is None else bool(credited.won[rows].any()),
                 "cut": bool(steps.truncated[inside[0]]),
+                "decided": int(decided[steps.trajectory[inside[0]]]),
             }
         )
     return trajectories

@@ -11,6 +11,7 @@ from ascribe.report.crediting import Credited
 from ascribe.report.text import shortened
 from ascribe.steps.arrays import Floats
 from ascribe.steps.problems import one_line
+from ascribe.steps.table import StepTable
 
 SIGNS = ("negative", "no credit", "positive")
 MOST_STEPS = 50
@@ -76,7 +77,7 @@ def two_recipes(one: Credited, other: Credited) -> RecipeComparison:
         ],
         changed=[
             {
-                **_place(one, int(index)),
+                **place_of(one.table, int(rows[index])),
                 "first": _short(first[index]),
                 "second": _short(second[index]),
                 "change": _short(change[index]),
@@ -94,14 +95,13 @@ def _short(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _place(credited: Credited, index: int) -> Plain:
+def place_of(table: StepTable, row: int) -> Plain:
     """Where a step is, in the names that the browser shows, and its action."""
-    table, row = credited.table, int(credited.steps.rows[index])
     action = table.action.codes[row]
     return {
         "group": one_line(table.group.values[table.group.codes[row]], 200),
         "trajectory": one_line(table.trajectory.values[table.trajectory.codes[row]], 200),
-        "step": int(credited.steps.step[index]),
+        "step": int(table.step[row]),
         "action": None if action < 0 else shortened(readable(table.action.values[action]), 160),
     }
 

@@ -37,6 +37,7 @@ class Credited:
         won: whether the task was done after each step, if all files have the column.
         trained: the advantage that each step was trained with, if all files have the column.
         finish: why each response ended, if all files have the column.
+        rewritten: whether the context was rewritten after each step, if all files tell.
         dropped_groups: groups that could not be credited.
         dropped_rows: their rows.
         diagnoses: numbers about the credit of each batch.
@@ -53,6 +54,7 @@ class Credited:
     won: Bools | None
     trained: Floats | None
     finish: Objects | None
+    rewritten: Bools | None
     dropped_groups: int
     dropped_rows: int
     diagnoses: tuple[Diagnosis, ...]
@@ -64,8 +66,8 @@ class Credited:
 
     @property
     def states(self) -> Ints:
-        """State group of each step: the recipe's, or equal texts for a recipe without any."""
-        if "step" in self.credit.terms:
+        """State group of each step: the recipe's, or equal texts if it compares by no state."""
+        if "step" in self.credit.terms and self.recipe.without_recurrence():
             return self.credit.terms["step"].labels[self.steps.rows]
         steps = self.steps
         return exact(steps.group, steps.state, self.table.state.values.size).labels
@@ -114,6 +116,7 @@ def credit_batches(
         won=_joined_arrays([batch.won for batch in batches], rows),
         trained=_joined_arrays([batch.trained for batch in batches], rows),
         finish=_joined_arrays([batch.finish for batch in batches], rows),
+        rewritten=_joined_arrays([batch.rewritten for batch in batches], rows),
         dropped_groups=dropped_groups,
         dropped_rows=sum(lengths) - sum(sizes),
         diagnoses=tuple(map(diagnose, tables, credits_)),

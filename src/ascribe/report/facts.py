@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ascribe.decisions import Decision, Decisions
 from ascribe.diagnose import Diagnosis, credit_per_tool, diagnose, wilson
 from ascribe.estimators import Recipe
 from ascribe.estimators.credit import Reason
 from ascribe.groups.cluster import collapsed
 from ascribe.report.crediting import Credited
+from ascribe.report.deciding import contradicted
 from ascribe.report.states import StateView, state_views
 from ascribe.report.text import natural
 from ascribe.steps import segments
@@ -74,6 +76,8 @@ class Facts:
         one_action: among steps whose state another trajectory visited, the share for which no
             such trajectory took another action.
         trained_differently: share of steps trained with another advantage, if the files tell.
+        certain: number of certain forks.
+        contradicted: those of which the recipe credits the worse side higher.
     """
 
     files: tuple[Path, ...]
@@ -99,6 +103,8 @@ class Facts:
     collapsed: float
     one_action: float
     trained_differently: float | None
+    certain: int
+    contradicted: tuple[Decision, ...]
 
     @property
     def everything(self) -> dict[str, Any]:
@@ -135,7 +141,9 @@ class _Episodes:
     gradient: Floats
 
 
-def gather(credited: Credited, files: Sequence[Path], arguments: Sequence[str] = ()) -> Facts:
+def gather(
+    credited: Credited, found: Decisions, files: Sequence[Path], arguments: Sequence[str] = ()
+) -> Facts:
     """The facts about a credit of files, or of sessions that are read with these arguments."""
     table, credit, steps = credited.table, credited.credit, credited.steps
     names, family = _families(table, steps)
@@ -195,6 +203,8 @@ def gather(credited: Credited, files: Sequence[Path], arguments: Sequence[str] =
         collapsed=_collapsed(credited),
         one_action=1.0 - elsewhere["steps"] / shared["steps"] if shared["steps"] else 0.0,
         trained_differently=_trained_differently(credited),
+        certain=sum(each.certain for each in found.forks),
+        contradicted=contradicted(found, credited),
     )
 
 

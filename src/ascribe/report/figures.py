@@ -103,50 +103,58 @@ class Figure:
 
 
 def draw(facts: Facts) -> list[Figure]:
-    """Every figure that these facts give."""
+    """Every figure that says something: more than one bar, or more than one part of a bar."""
     tables = facts.tables
-    figures = [*_outcomes(facts, tables), _reasons(tables["reasons"])]
+    figures = _outcomes(tables)
+    if len(tables["reasons"]) > len({row["term"] for row in tables["reasons"]}):
+        figures.append(_reasons(tables["reasons"]))
     if len(tables["iterations"]) > 1:
         figures += _iterations(tables["iterations"])
-    figures += [_funnel(facts), _lengths(tables["lengths"])]
-    if tables["tools"]:
+    if facts.views[0].stages[1]["steps"]:
+        figures.append(_funnel(facts))
+    if len(tables["lengths"]) > 1:
+        figures.append(_lengths(tables["lengths"]))
+    if len(tables["tools"]) > 1:
         figures.append(_tools(tables["tools"]))
     return figures
 
 
-def _outcomes(facts: Facts, tables: dict[str, Rows]) -> list[Figure]:
+def _outcomes(tables: dict[str, Rows]) -> list[Figure]:
     families, groups = (
         [{**row, "family": one_line(row["family"], 60)} for row in tables[name]]
         for name in ("families", "outcomes")
     )
-    success = _bars(families, "family", _share("success", "success"), COLORS["success"])
-    interval = {
-        "mark": {"type": "rule", "strokeWidth": 2},
-        "encoding": {"x": _value("low", "success"), "x2": {"field": "high"}},
-    }
-    bars = {"mark": success.pop("mark"), "encoding": {"x": success["encoding"].pop("x")}}
-    success["layer"] = [bars, interval]
-    note = "" if facts.success_by_column else " Without a column won, a return above 0 counts."
-    present = [outcome for outcome in OUTCOMES if any(row["outcome"] == outcome for row in groups)]
-    parts = _color("outcome", present)
-    return [
-        Figure(
-            "success_by_family",
-            "Success by family",
+    figures = []
+    several = len(families) > 2  # the last one is all of them
+    if several:
+        success = _bars(families, "family", _share("success", "success"), COLORS["success"])
+        interval = {
+            "mark": {"type": "rule", "strokeWidth": 2},
+            "encoding": {"x": _value("low", "success"), "x2": {"field": "high"}},
+        }
+        bars = {"mark": success.pop("mark"), "encoding": {"x": success["encoding"].pop("x")}}
+        success["layer"] = [bars, interval]
+        caption = (
             "Share of successful episodes, averaged over tasks; the line is the 95 % confidence "
-            f"interval.{note}",
-            "families",
-            success,
-        ),
-        Figure(
-            "outcomes",
-            "Outcomes of task groups",
+            "interval."
+        )
+        figure = Figure("success_by_family", "Success by family", caption, "families", success)
+        figures.append(figure)
+    present = [outcome for outcome in OUTCOMES if any(row["outcome"] == outcome for row in groups)]
+    if len(present) > 1:
+        chart = _bars(
+            groups,
+            "family" if several else "outcome",
+            _value("groups", "task groups"),
+            _color("outcome", present) if several else COLORS["returns differ"],
+        )
+        caption = (
             "Task groups by the returns of their trajectories. Only groups whose returns differ "
-            "give an episode-level signal.",
-            "outcomes",
-            _bars(groups, "family", _value("groups", "task groups"), parts),
-        ),
-    ]
+            "show which trajectories were better."
+        )
+        title = "Outcomes of task groups"
+        figures.append(Figure("outcomes", title, caption, "outcomes", chart))
+    return figures
 
 
 def _reasons(rows: Rows) -> Figure:

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
     from ascribe.sessions.formats import SessionOptions
 
-WON, FINISH = "won", "finish"
+WON, FINISH, REWRITTEN = "won", "finish", "rewritten"
 TRANSCRIPT = ("observation", "prompt", "response", "messages")
 """Columns that are shown with a step, if the file has them."""
+TOKENS = "response_ids"
+"""Tokens of each response, of which the number is shown."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +43,7 @@ class Batch:
         path: the file.
         rows: number of each step's row in the file.
         finish: why each response ended, if the file has the column.
+        rewritten: whether the context was rewritten after each step, if the file has the column.
         carried: the other columns, of a file of conversations.
         note: what a file of conversations was read as.
         problems: those that the table alone does not show.
@@ -55,6 +58,7 @@ class Batch:
     path: Path
     rows: Ints
     finish: Objects | None = None
+    rewritten: Bools | None = None
     carried: "pa.Table | None" = None
     note: str = ""
     problems: tuple[Problem, ...] = ()
@@ -111,7 +115,7 @@ def read_batches(
     from ascribe.sessions.formats import CHECKED_COLUMNS, Imported, read_rollouts
 
     known = [name for name in KNOWN_COLUMNS if fingerprints or name != "fingerprint"]
-    wanted = {*known, WON, TRAINED, *CHECKED_COLUMNS}.__contains__
+    wanted = {*known, WON, TRAINED, REWRITTEN, *CHECKED_COLUMNS}.__contains__
     batches: list[Batch] = []
     for path in files:
         if isinstance(path, StepTable):
@@ -160,10 +164,10 @@ def _sampled(
     return [replace(batch, carried=rollouts.carried) for batch in split]
 
 
-def read_transcript(
-    batches: Sequence[Batch], batch: Ints, rows: Ints
-) -> dict[str, list[str | None]]:
+def read_transcript(batches: Sequence[Batch], batch: Ints, rows: Ints) -> dict[str, list[Any]]:
     """Observations, prompts and responses of chosen steps, where files have them.
+
+    Of the tokens of responses, their number.
 
     Each file is read once.
 
@@ -176,8 +180,9 @@ def read_transcript(
         RefusedFileError: if these columns are damaged.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    texts: dict[str, list[str | None]] = {}
+    texts: dict[str, list[Any]] = {}
     row_of_file = np.array([batches[b].rows[row] for b, row in zip(batch, rows, strict=True)])
     for path in dict.fromkeys(item.path for item in batches):
         in_file = [index for index, item in enumerate(batches) if item.path == path]
@@ -187,7 +192,7 @@ def read_transcript(
         carried = batches[in_file[0]].carried
         if carried is None:
             try:
-                columns = read_rows(path, TRANSCRIPT, row_of_file[selected])
+                columns = read_rows(path, (*TRANSCRIPT, TOKENS), row_of_file[selected])
             except TableError as error:
                 raise RefusedFileError(path, error.problems) from error
         else:
@@ -195,7 +200,11 @@ def read_transcript(
             columns = columns.take(pa.array(row_of_file[selected]))
         for name in columns.column_names:
             column = columns.column(name)
-            if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            counted = name == TOKENS and pa.types.is_list(column.type)
+            if counted:
+                column = pc.list_value_length(column)
+            is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+            if counted or (is_text and name != TOKENS):
                 of_steps = texts.setdefault(name, [None] * rows.size)
                 for step, text in zip(selected.tolist(), column.to_pylist(), strict=True):
                     of_steps[step] = text
@@ -218,7 +227,7 @@ def _split(path: Path, rollouts: Rollouts) -> list[Batch]:
         return values.to_numpy() if fits(values.type) and not values.null_count else None
 
     won, trained = column(WON, kinds.is_boolean), column(TRAINED, kinds.is_floating)
-    finish = column(FINISH, kinds.is_string)
+    finish, rewritten = column(FINISH, kinds.is_string), column(REWRITTEN, kinds.is_boolean)
     checked = carried.select([name for name in CHECKED_COLUMNS if name in carried.column_names])
     batches = []
     for number, rows, part in table.iterations():
@@ -232,6 +241,7 @@ def _split(path: Path, rollouts: Rollouts) -> list[Batch]:
                 path,
                 rows,
                 None if finish is None else finish[rows],
+                None if rewritten is None else rewritten[rows],
                 problems=tuple(check_carried(Rollouts(part, columns, columns.select([])))),
                 number=1 if table.iteration is None else number,
             )

@@ -116,16 +116,18 @@ def partners(labels: Ints, count: int, differ: Sequence[Ints]) -> Ints:
     return count_of_row
 
 
-def whole_groups(table: StepTable, most: int) -> Ints:
+def whole_groups(table: StepTable, most: int, first: Sequence[int] = ()) -> Ints:
     """Rows of groups, evenly spaced over the table, that have ``most`` steps or fewer together.
 
-    All rows that take part if there are no more than that. If even one group is too large, as many
-    of its trajectories as fit, and at least one. Rows are in canonical order.
+    The groups of the rows ``first`` come before all others. All rows that take part if there are no
+    more than that. If even one group is too large, as many of its trajectories as fit, and at least
+    one. Rows are in canonical order.
     """
     steps = arrange(table)
     if steps.rows.size <= most:
         return steps.rows
-    order = _evenly(steps.group_count)
+    wanted = steps.group[np.isin(steps.rows, first)].tolist()
+    order = np.array([*dict.fromkeys([*wanted, *_evenly(steps.group_count).tolist()])])
     fits = np.cumsum(segments.size(steps.group, steps.group_count)[order]) <= most
     if fits[0]:
         return steps.rows[np.isin(steps.group, order[fits])]

@@ -115,7 +115,7 @@ _WITHOUT_SIGNAL = {
 
 
 def _signal(facts: Facts) -> tuple[str, str]:
-    by_state = facts.main_term == "step"
+    by_state = facts.main_term == "step" and bool(facts.recipe.without_recurrence())
     term_rows = [row for row in facts.tables["reasons"] if row["term"] == facts.main_term]
     uncredited = sorted(
         (row for row in term_rows if row["reason"] != Reason.CREDITED.label),
@@ -448,7 +448,7 @@ def _about_episodes(facts: Facts) -> Iterator[Finding]:
         "Allow more tokens in a response, or end such episodes as failures.",
     )
     yield from _fewer_turns(facts.tables["iterations"])
-    states = facts.diagnosis.states
+    states = facts.diagnosis.states if facts.recipe.without_recurrence() else None
     if states is not None:
         every = _parameter(facts, "revisits", "each") == "each"
         once = "count a trajectory once per state (--set revisits=average), and "
@@ -501,6 +501,15 @@ def _fewer_turns(iterations: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
 
 
 def _about_credit(facts: Facts) -> Iterator[Finding]:
+    if facts.contradicted:
+        yield Finding(
+            "opposite_credit",
+            Level.WARNING,
+            f"{len(facts.contradicted):,} of {counted(facts.certain, 'certain decision')} "
+            f"{'has' if len(facts.contradicted) == 1 else 'have'} more credit on the worse side "
+            f"than on the better one: {facts.contradicted[0].text}.",
+            "Training on this credit would teach the worse action; compare recipes with --against.",
+        )
     yield from _above(
         (0.6, NEVER_BAD),
         facts.longest_quarter,

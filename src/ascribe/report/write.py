@@ -23,7 +23,7 @@ from ascribe.report.text import embedded
 from ascribe.steps.atomic import replacing, write_file
 from ascribe.steps.hints import install
 
-SCRIPTS = ("base.js", "browser.js", "main.js")
+SCRIPTS = ("base.js", "browser.js", "decisions.js", "main.js")
 COLOURS = {"light": ("#1c2330", "#d5dae3"), "dark": ("#e6e9ef", "#3c4452")}
 """Of text and of lines in figures, by theme."""
 WIDTH = 640

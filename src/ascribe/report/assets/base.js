@@ -5,7 +5,7 @@ const data = JSON.parse(document.getElementById("data").textContent);
 function el(tag, attributes, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes || {})) made.setAttribute(name, value);
-  for (const child of children.flat()) {
+  for (const child of children.flat(Infinity)) {
     if (child !== null && child !== undefined) {
       made.append(child instanceof Node ? child : document.createTextNode(String(child)));
     }
@@ -35,11 +35,12 @@ function number(value) {
   if (value === null || value === undefined) return "–";
   if (Number.isInteger(value)) return whole(value).replace("-", "−");
   const size = Math.abs(value);
+  if (size < 1e-9) return "0";
   const text = size >= 1000 || size < 0.001 ? value.toExponential(2) : String(+value.toPrecision(3));
   return text.replace("-", "−");
 }
 
-const signed = (value) => (value > 0 ? "+" : "") + number(value);
+const signed = (value) => (value > 1e-9 ? "+" : "") + number(value);
 
 const SHARES = new Set([
   "success", "low", "high", "valid", "signal", "alone", "equal_groups", "share", "pace",

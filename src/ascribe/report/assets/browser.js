@@ -1,6 +1,6 @@
 // The trajectory browser: one group at a time, a lane for each trajectory, a cell for each step.
 
-const NAME = 186, GAP_X = 10, GAP_Y = 18;
+const NAME = 186, GAP_X = 10, GAP_Y = 18, NEST = 14;
 const ZOOMS = [14, 26, 46, 92, 150];  // widths of a cell; from the fourth on it shows the action
 const LEVELS = ["neg3", "neg2", "neg1", "zero", "pos1", "pos2", "pos3"];
 const WHY = {
@@ -49,6 +49,16 @@ const oneLine = (words, most) => {
   return line.length > most ? `${line.slice(0, most - 1)}…` : line;
 };
 
+// How deep each step of a trajectory is nested: those of a sub-agent under the step that started it.
+function nesting(cells, { start, length }) {
+  const depth = new Array(length).fill(0);
+  for (let step = 0; cells.parent && step < length; step += 1) {
+    const parent = cells.parent[start + step];
+    if (parent >= 0 && parent < step) depth[step] = depth[parent] + 1;
+  }
+  return depth;
+}
+
 function level(advantage, reason) {
   if (trail.reasons[reason] !== "credited") return "none";
   const size = Math.min(Math.abs(advantage) / trail.recipes[recipe].scale, 1);
@@ -63,6 +73,8 @@ function brief(advantage, reason) {
   const sign = advantage > 0 ? "+" : advantage < 0 ? "−" : "";
   return sign + (size < 0.005 ? "0" : text.replace(/^0\./, "."));
 }
+
+const rewritten = (cells, at) => Boolean(cells.rewritten && cells.rewritten[at]);
 
 const briefAt = (group, at) => brief(creditOf(group).advantage[at], creditOf(group).reason[at]);
 
@@ -87,7 +99,8 @@ function option([group, place]) {
 
 // The end of a name tells trajectories apart; the whole of it is a step away.
 function shortName(name, group) {
-  const own = name.startsWith(`${group.batch}: `) ? name.slice(group.batch.length + 2) : name;
+  const prefix = [`${group.name}/`, `${group.batch}: `].find((each) => name.startsWith(each)) || "";
+  const own = name.slice(prefix.length);
   return own.length > 20 ? `…${own.slice(-19)}` : own;
 }
 
@@ -111,7 +124,10 @@ function showGroup(place) {
   field.append(lines);
   const cells = new Map();
   const credit = creditOf(group);
+  let top = 0;
   lanes.forEach((run, lane) => {
+    run.depth = nesting(group.cells, run);
+    run.top = top;
     const tick = el("input", { type: "checkbox", "aria-label": `Compare ${run.name}` });
     tick.checked = shown !== null && shown.place === place && pair.includes(run.index);
     tick.addEventListener("change", () => choosePair(run.index, tick.checked));
@@ -119,7 +135,9 @@ function showGroup(place) {
       el("span", { class: "name", title: run.name }, shortName(run.name, group)), el("span", { class: "end" }, ending(run)));
     name.style.width = `${NAME}px`;
     const row = el("div", { class: "lane" }, name);
-    row.style.height = `${high}px`;
+    const tall = high + NEST * Math.max(...run.depth);
+    top += tall + GAP_Y;
+    row.style.height = `${tall}px`;
     row.style.marginBottom = `${GAP_Y}px`;
     row.style.gap = `${gap}px`;
     for (let at = run.start; at < run.start + run.length; at += 1) {
@@ -127,13 +145,14 @@ function showGroup(place) {
       const kind = level(credit.advantage[at], credit.reason[at]);
       const action = wide >= 92 ? textAt(group.cells.action[at]) : null;
       const button = el("button", {
-        type: "button", class: `cell ${kind}`, tabindex: "-1",
+        type: "button", class: `cell ${kind}${rewritten(group.cells, at) ? " rewritten" : ""}`, tabindex: "-1",
         "aria-label": `${run.name}, step ${group.cells.step[at]}: ` +
           (kind === "none" ? "no credit" : `credit ${signed(credit.advantage[at])}`),
       }, wide < 40 ? null : el("span", { class: "credit" }, briefAt(group, at)),
       action ? el("span", { class: "act name" }, oneLine(action, 60)) : null);
       button.style.width = `${wide}px`;
       button.style.height = `${high}px`;
+      button.style.marginTop = `${NEST * run.depth[at - run.start]}px`;
       button.dataset.at = at;
       cells.set(at, button);
       row.append(button);
@@ -141,7 +160,7 @@ function showGroup(place) {
     field.append(row);
   });
   if (shown === null || shown.place !== place) pair = [];
-  shown = { group, lanes, laneOf, cells, lines, place, wide, high, gap };
+  shown = { group, lanes, laneOf, cells, lines, place, wide, high, gap, tall: top };
   markHits();
   drawLines();
   put("lanes", field);
@@ -162,10 +181,10 @@ function redraw() {
 
 // Equal states: from each trajectory's first visit to the next trajectory's that was there too.
 function drawLines() {
-  const { group, lanes, laneOf, lines, wide, high, gap } = shown;
+  const { group, lanes, laneOf, lines, wide, high, gap, tall } = shown;
   const longest = Math.max(...lanes.map((run) => run.length));
   lines.setAttribute("width", NAME + longest * (wide + gap) + gap);
-  lines.setAttribute("height", lanes.length * (high + GAP_Y));
+  lines.setAttribute("height", tall);
   const visits = new Map();
   lanes.forEach((run) => {
     const seen = new Set();
@@ -178,7 +197,7 @@ function drawLines() {
     }
   });
   const middle = ([lane, step]) =>
-    [NAME + gap + step * (wide + gap) + wide / 2 - 14, lane * (high + GAP_Y) + high / 2];
+    [NAME + gap + step * (wide + gap) + wide / 2 - 14, lanes[lane].top + NEST * lanes[lane].depth[step] + high / 2];
   for (const [label, stops] of visits) {
     if (stops.length < 2) continue;
     let path = "";
@@ -329,8 +348,12 @@ function messagesOf(at) {
     if (whole_.children.length > 1) return;
     const { messages: all, step } = shown.group.cells;
     for (let other = run.start; other < run.start + run.length; other += 1) {
-      whole_.append(el("h4", {}, `Step ${step[other]}, credit ${briefAt(shown.group, other)}`),
-        ...all[other].map((each) => message(each, false)));
+      const agent = run.depth[other - run.start] ? agentAt(shown.group.cells, other) : null;
+      const part = el("div", {}, el("h4", {}, `Step ${step[other]}, credit ${briefAt(shown.group, other)}`, agent ? [", ", agent] : null),
+        all[other].map((each) => message(each, false)),
+        rewritten(shown.group.cells, other) ? el("p", { class: "rewriting" }, "The context was rewritten here.") : null);
+      part.style.marginLeft = `${2 * NEST * run.depth[other - run.start]}px`;
+      whole_.append(part);
     }
   });
   return el("div", { class: "messages" }, el("h4", {}, "Messages of this step"),
@@ -344,6 +367,8 @@ function promptOf(at) {
   return el("details", { class: "prompt" }, el("summary", {}, `Prompt${count}`),
     messages.map((each) => message(each, true)));
 }
+
+const agentAt = (cells, at) => (cells.agent && cells.agent[at] >= 0 ? el("span", { class: "name" }, trail.texts[cells.agent[at]]) : null);
 
 function text(title, index) {
   const words = textAt(index);
@@ -359,7 +384,8 @@ function detail(at) {
     return `${name} ${brief(advantage[at], reason[at])}`;
   }).join(", ") : "";
   const facts = `Reward ${number(cells.reward[at])}; return from this step on ${number(credit.return[at])}` +
-    (cells.valid[at] ? "." : "; the environment did not understand the action.") + (others ? ` Credit by ${others}.` : "");
+    (cells.valid[at] ? "." : "; the environment did not understand the action.") + (others ? ` Credit by ${others}.` : "") +
+    (rewritten(cells, at) ? " After this step the context was rewritten." : "");
   const named = (name, word) => (cells[name] && cells[name][at] >= 0
     ? [word, el("span", { class: "name" }, trail.texts[cells[name][at]])] : []);
   const sameText = cells.observation && cells.observation[at] === cells.state[at];
@@ -371,7 +397,8 @@ function detail(at) {
     cells.response && cells.response[at] !== cells.action[at] ? text("Response", cells.response[at]) : null);
   return [
     el("h3", {}, el("span", { class: "name" }, run.name), `, step ${cells.step[at]}`,
-      named("agent", ", by agent "), named("corrects", ", which corrects ")),
+      named("agent", ", by agent "), run.depth[at - run.start] ? ` from step ${cells.parent[at]} on` : null,
+      named("corrects", ", which corrects ")),
     el("p", { class: "sum" }, total(group, at) + "."), ...sums,
     el("p", {}, facts, el("a", { class: "permalink", href: linkTo(group, at) }, "Link to this step")),
     conversation,
@@ -389,9 +416,9 @@ function grid(label, heads, rows, numbers) {
     el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)));
 }
 
-function stepButton(at) {
-  const go = el("button", { type: "button" }, `step ${shown.group.cells.step[at]}`);
-  go.addEventListener("click", () => shown.cells.get(at).focus());
+function stepButton(at, place = shown.place) {
+  const go = el("button", { type: "button" }, `step ${trail.groups[place].cells.step[at]}`);
+  go.addEventListener("click", () => goTo(place, at));
   return go;
 }
 
@@ -447,27 +474,46 @@ function showPair() {
     put("pair", ...(pair.length ? [el("p", { class: "hint" }, "Tick a second trajectory to see both side by side.")] : []));
     return;
   }
-  const { group } = shown, cells = group.cells, credit = creditOf(group);
-  const [left, right] = pair.map((index) => group.trajectories[index]);
-  const places = ({ start, length }) => Array.from({ length: Math.min(length, MOST_ALIGNED) }, (_, n) => start + n);
+  const runs = pair.map((index) => shown.group.trajectories[index]);
+  put("pair", sideBySide(shown.place, ...runs.map(({ start }) => start), false));
+}
+
+// Two trajectories side by side from two steps on; what was before is folded, unless there is nothing.
+function sideBySide(place, first, second, parting = true) {
+  const group = trail.groups[place], cells = group.cells, credit = creditOf(group);
+  const runs = [first, second].map((at) => group.trajectories.find(({ start, length }) => at >= start && at < start + length));
+  const depth = runs.map((run) => nesting(cells, run));
   const key = (at) => (credit.label[at] >= 0 ? credit.label[at] : -2 - cells.state[at]);
-  const [ours, theirs] = [places(left), places(right)];
-  const rows = aligned(ours.map(key), theirs.map(key)).map(([i, j]) => {
-    const a = i === null ? null : ours[i], b = j === null ? null : theirs[j];
+  const range = (from, to) => Array.from({ length: Math.max(0, Math.min(to - from, MOST_ALIGNED)) }, (_, n) => from + n);
+  const together = (ours, theirs) => aligned(ours.map(key), theirs.map(key)).map(([i, j]) => [i === null ? null : ours[i], j === null ? null : theirs[j]]);
+  const skip = Number(parting);
+  const before = parting ? together(range(runs[0].start, first), range(runs[1].start, second)) : [];
+  const after = together(range(first + skip, runs[0].start + runs[0].length), range(second + skip, runs[1].start + runs[1].length));
+  const saw = (at) => (textAt(cells.state[at]) === null ? null : el("div", { class: "saw name" }, oneLine(textAt(cells.state[at]), 240)));
+  const same = ([a, b]) => a !== null && b !== null && cells.action[a] === cells.action[b];
+  const lines = (pairs) => pairs.flatMap(([a, b]) => {
     const both = a !== null && b !== null;
-    const word = !both ? (a === null ? "only right" : "only left") : cells.action[a] === cells.action[b] ? "same" : "other action";
-    const difference = both ? signed(+(credit.advantage[a] - credit.advantage[b]).toPrecision(3)) : "";
-    const half = (at) => (at === null ? [el("td"), el("td"), el("td")] : [
-      el("td", {}, stepButton(at)), el("td", { class: "name" }, actionAt(cells, at)),
-      el("td", { class: `number ${level(credit.advantage[at], credit.reason[at])}` }, briefAt(group, at))]);
-    return el("tr", { class: both && word !== "same" ? "parted" : both ? "" : "apart" },
-      ...half(a), el("td", { class: "nowrap" }, word), el("td", { class: "number" }, difference), ...half(b));
-  });
-  const heads = ["step", "action", "credit", "state, action", "left − right", "step", "action", "credit"];
-  const ends = [left, right].map((run) => el("span", {}, el("span", { class: "name" }, run.name), ` (${ending(run)})`));
-  put("pair", el("h3", {}, "Side by side: ", ends[0], " and ", ends[1]),
-    el("p", { class: "hint" }, "Steps in the same state share a row. “Other action” is where the two part."),
-    grid("Two trajectories side by side", heads, rows, new Set([2, 4, 7])));
+    const half = (at, number_) => {
+      if (at === null) return el("td");
+      const half_ = el("td", {}, both ? null : saw(at), stepButton(at, place), " ",
+        el("span", { class: `chip ${level(credit.advantage[at], credit.reason[at])}` }, briefAt(group, at)), " ",
+        el("code", { class: "name" }, actionAt(cells, at)),
+        rewritten(cells, at) ? el("div", { class: "rewriting" }, "The context was rewritten here.") : null);
+      half_.style.paddingLeft = `${8 + NEST * depth[number_][at - runs[number_].start]}px`;
+      return half_;
+    };
+    const shared = both ? saw(a) : null;
+    return [shared ? el("tr", { class: "shared" }, el("td", { colspan: "2" }, shared)) : null,
+      el("tr", { class: both && !same([a, b]) ? "parted" : both ? "" : "apart" }, half(a, 0), half(b, 1))];
+  }).filter(Boolean);
+  const ends = runs.map((run) => el("th", { scope: "col" }, el("span", { class: "name" }, run.name), ` (${ending(run)})`));
+  const sheet = (pairs, head) => el("table", { class: "pair" }, head ? el("thead", {}, el("tr", {}, ends)) : null, el("tbody", {}, lines(pairs)));
+  const alike = before.filter(same).length;
+  return el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Two trajectories side by side" },
+    before.length ? el("details", {}, el("summary", {},
+      `${whole(before.length)} step${before.length === 1 ? "" : "s"} before, ${alike === before.length ? "the same in both" : `${whole(alike)} the same in both`}`), sheet(before, false)) : null,
+    sheet(parting ? [[first, second], ...after] : after, true),
+    el("p", { class: "hint" }, "Steps in the same state share a row; marked rows are where the two acted differently. Coloured numbers are the credit."));
 }
 
 // Filters and search: the steps that fit all of them, in every group.
@@ -564,6 +610,7 @@ function cellTip(at) {
     `${oneLine(lanes[laneOf[at]].name, 60)}, step ${cells.step[at]}`,
     reason === "credited" ? `Credit ${signed(creditOf(group).advantage[at])}` : `No credit: ${WHY[reason] || reason}`,
     action === null ? null : `Action: ${oneLine(action, 160)}`,
+    rewritten(cells, at) ? "After it the context was rewritten" : null,
   ].filter(Boolean);
 }
 
@@ -571,7 +618,9 @@ function legend() {
   const bounds = [-0.875, -0.545, -0.18, 0, 0.18, 0.545, 0.875];
   put("legend", bounds.map((share, place) =>
     el("li", { class: LEVELS[place] }, signed(+(share * trail.recipes[recipe].scale).toPrecision(2)))),
-    el("li", { class: "none" }, "– no credit"));
+    el("li", { class: "none" }, "– no credit"),
+    trail.groups.some(({ cells }) => cells.parent) ? el("li", {}, "lower: a sub-agent, or a branch") : [],
+    trail.groups.some(({ cells }) => cells.rewritten) ? el("li", { class: "rewritten" }, "context rewritten") : []);
 }
 
 function choices(name, values) {

@@ -39,8 +39,10 @@ function figureOf(name) {
     el("details", {}, el("summary", {}, "Numbers"), table(data.tables[figure.table], figure.table)));
 }
 
+// Figures need the width of their place, which a folded section does not have.
 function drawAll() {
-  return Promise.all(drawn.map(([holder, figure]) => draw(holder, figure)));
+  if (!id("fold").open) return Promise.resolve();
+  return Promise.all(drawn.map(([holder, figure]) => draw(holder, figure))).then(() => { root.dataset.drawn = "yes"; });
 }
 
 // Without a section that the data does not fill.
@@ -54,12 +56,9 @@ function drop(...names) {
 function verdict() {
   put("headline", data.verdict.headline);
   put("advice", data.verdict.advice);
-  const cards = {
-    steps: whole(data.rows), trajectories: whole(data.trajectories), "task groups": whole(data.groups),
-    success: percent(data.success), "steps with a signal": percent(data.signal),
-  };
-  put("cards", Object.entries(cards).map(([name, value]) =>
-    el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+  const serious = ["bad", "warning"].map((level_) => [level_, data.verdict.findings.filter(({ level: one }) => one === level_).length]);
+  put("training-note", ["signal, states and figures", ...serious.filter(([, count]) => count)
+    .map(([level_, count]) => `${count} ${level_}${level_ === "warning" && count > 1 ? "s" : ""}`)].join(", "));
   const word = { bad: "Bad", warning: "Warning", note: "Note", good: "Good" };
   const others = data.verdict.findings.filter(({ message }) => message !== data.verdict.headline);
   put("findings", others.map((finding) =>
@@ -75,19 +74,15 @@ function problems() {
       el("p", {}, el("span", { class: "level" }, one.kind),
         `${one.severity}, ${whole(one.count)} found in ${whole(one.row_count)} rows: ${one.detail}.`),
       el("p", { class: "try" }, `${one.advice[0].toUpperCase()}${one.advice.slice(1)}.`)));
-  put("problem-list", rows.length
-    ? el("ul", { class: "findings" }, rows) : el("p", {}, "The check found no problems."));
+  if (rows.length) put("problems", el("h3", {}, "Problems of the file"), el("ul", { class: "findings" }, rows));
 }
 
 function comparison() {
-  if (!data.comparison) {
-    drop("compare");
-    return;
-  }
+  if (!data.comparison) return;
   // The recipes give two columns their names.
   const { first, second, sentence } = data.comparison;
   put("comparison", [
-    el("p", {}, sentence), table(data.tables.signs, "signs", { first, second }),
+    el("h3", {}, "Two recipes"), el("p", {}, sentence), table(data.tables.signs, "signs", { first, second }),
     el("details", {}, el("summary", {}, "Largest changes of sign"),
       table(data.tables.changed, "changed", { first, second }, stepLink))]);
 }
@@ -96,8 +91,9 @@ function source() {
   const files = data.files.length > 3 ? [...data.files.slice(0, 2), `${data.files.length - 2} files more`] : data.files;
   put("source",
     el("p", {}, el("span", { class: "name" }, files.join(", ")), data.recipe ? [", credited by ", el("strong", {}, data.recipe)] : null),
-    data.notes.slice(0, 3).map((note) => el("p", {}, note)),
-    data.recipe ? el("details", {}, el("summary", {}, "All parameters"), el("code", {}, data.parameters)) : []);
+    data.recipe ? el("p", {}, `${whole(data.trajectories)} trajectories of ${whole(data.groups)} tasks, ${whole(data.rows)} steps; ${percent(data.success)} succeeded${data.won ? "" : " (a return above 0)"}.`) : [],
+    data.recipe ? el("details", {}, el("summary", {}, "How it was read and credited"),
+      data.notes.slice(0, 3).map((note) => el("p", {}, note)), el("code", {}, data.parameters)) : []);
   put("made", `Made by Ascribe ${data.version}. This file contains everything it shows and fetches nothing.`);
 }
 
@@ -129,22 +125,25 @@ function themeButton() {
   });
 }
 
-const ofSteps = ["verdict", "outcomes", "signal", "states", "gradient", "compare", "browser", "problems"];
 source();
-if (!data.tables.run) drop("run");
-if (data.recipe) verdict();
-else drop(...ofSteps);
 for (const holder of document.querySelectorAll("[data-figures]")) {
   holder.replaceChildren(...holder.dataset.figures.split(" ").map(figureOf).filter(Boolean));
 }
 themeButton();
+id("fold").addEventListener("toggle", drawAll);
 if (data.recipe) {
+  verdict();
   comparison();
   problems();
+  decisionTable();
+  trajectoryTable();
   startBrowser();
+} else {
+  drop("decisions", "trajectories", "browser");
+  id("fold").open = true;
 }
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[href^='#step/']");
   if (link && link.hash === location.hash) follow();
 });
-drawAll().then(() => { root.dataset.ready = "yes"; });
+root.dataset.ready = "yes";

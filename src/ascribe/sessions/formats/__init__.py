@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_args
 import numpy as np
 
 from ascribe.groups.keys import StateKey
-from ascribe.sessions.forest import link
+from ascribe.sessions.forest import Forest, link
 from ascribe.sessions.formats.known import CHATS, FORMATS, Format
 from ascribe.sessions.formats.records import STEPS, Record, read_records
 from ascribe.sessions.formats.rewards import SessionRewards
@@ -266,7 +266,7 @@ def _imported(
         numbers = np.array(iteration, dtype=np.int64)
         tables = {choice: replace(table, iteration=numbers) for choice, table in tables.items()}
     table, chosen = choose(tables, state, key)
-    carried = _carried(conversations, whole=whole)
+    carried = _carried(forest, whole=whole)
     return Imported(
         table,
         carried,
@@ -533,16 +533,16 @@ def _error(detail: str) -> TableError:
 # Columns for reports and checks.
 
 
-def _carried(conversations: Sequence[Conversation], *, whole: bool) -> "pa.Table":
-    """The messages of each step and, where known, its version and how it ended.
+def _carried(forest: Forest, *, whole: bool) -> "pa.Table":
+    """The messages of each step, its version and how it ended, and if its context was rewritten.
 
-    If ``whole``, how steps ended is left out if none was cut.
+    If ``whole``, what is the same for all steps is left out: none was cut, none rewritten.
     """
     import pyarrow as pa
 
     columns: dict[str, list[Any]] = {name: [] for name in ("messages", "finish", "version")}
     seen: set[tuple[str, str]] = set()
-    for conversation in conversations:
+    for conversation in forest.conversations:
         steps, start = conversation.steps, 0
         if (conversation.group, conversation.trajectory) in seen and steps:
             roles = [message["role"] for message in conversation.messages[: steps[0]]]
@@ -557,6 +557,9 @@ def _carried(conversations: Sequence[Conversation], *, whole: bool) -> "pa.Table
             start = end
     if whole and "length" not in columns["finish"]:
         del columns["finish"]
+    rewritten = {each.previous for each in forest.links if each and each.kind == "rewriting"}
+    if rewritten or not whole:
+        columns["rewritten"] = [row in rewritten for row in range(len(columns["messages"]))]
     kept = {name: values for name, values in columns.items() if None not in values}
     return pa.table(kept)
 

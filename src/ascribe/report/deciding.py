@@ -1,0 +1,75 @@
+"""Decisions as a page shows them: where two sessions part, and what decided each trajectory."""
+
+from typing import Any
+
+import numpy as np
+
+from ascribe.decisions import Decision, Decisions
+from ascribe.report.compare import place_of
+from ascribe.report.crediting import Credited
+from ascribe.report.text import shortened
+from ascribe.steps.arrays import Ints
+
+MOST_DECISIONS = 100
+"""Decisions on the page: the most certain ones."""
+LONGEST = 1000
+"""Characters of a text about a decision."""
+
+
+def parting(decision: Decision, credited: Credited) -> list[int]:
+    """The rows at which two sessions of one task decided differently, the most telling ones."""
+    group = credited.table.group.codes
+    better, worse = decision.better.rows, decision.worse.rows
+    common = better[np.isin(group[better], group[worse])][:1]
+    return [*common.tolist(), *worse[np.isin(group[worse], group[common])][:1].tolist()]
+
+
+def contradicted(found: Decisions, credited: Credited) -> tuple[Decision, ...]:
+    """Certain forks whose better actions have less credit, on average, than the others."""
+    advantage = credited.credit.advantage
+    return tuple(
+        each
+        for each in found.forks
+        if each.certain and advantage[each.better.rows].mean() < advantage[each.worse.rows].mean()
+    )
+
+
+def for_page(found: Decisions, credited: Credited) -> dict[str, Any]:
+    """What the page shows of the decisions, with every text made safe."""
+    rows = []
+    for each in found.decisions[:MOST_DECISIONS]:
+        places = [place_of(credited.table, row) for row in parting(each, credited)]
+        steps = [[place[name] for name in ("group", "trajectory", "step")] for place in places]
+        rows.append(each.as_dict() | {"steps": steps})
+    shown = {
+        "sentence": found.sentence,
+        "advice": found.advice,
+        "notes": list(found.notes),
+        "binary": found.binary,
+        "rows": rows,
+        "of": len(found.decisions),
+    }
+
+    def safe(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: safe(part) for name, part in value.items()}
+        if isinstance(value, list):
+            return [safe(part) for part in value]
+        return shortened(value, LONGEST) if isinstance(value, str) else value
+
+    return {name: safe(part) for name, part in shown.items()}
+
+
+def decided_by(found: Decisions, credited: Credited) -> Ints:
+    """What decided each trajectory: the place of the most certain decision that it took part in.
+
+    Places on the better side are 0, 2, 4, ..., those on the worse side 1, 3, 5, ...; -1 for a
+    trajectory that is on no side of a decision on the page.
+    """
+    trajectory = np.empty(len(credited.table), dtype=np.int64)
+    trajectory[credited.steps.rows] = credited.steps.trajectory
+    by = np.full(credited.steps.trajectory_count, -1, dtype=np.int64)
+    for place, each in reversed(list(enumerate(found.decisions[:MOST_DECISIONS]))):
+        by[trajectory[each.better.rows]] = 2 * place
+        by[trajectory[each.worse.rows]] = 2 * place + 1
+    return by
