@@ -64,6 +64,7 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "learning_smollm2": TRL,
     "learning_team": (*TRL, "peft"),
     "papers": (*TRL, "minecraft_data", "peft"),
+    "replay": ("minecraft_data",),
     "scale": (),
     "states": ("minecraft_data",),
     "state_keys": (*TORCH, "minecraft_data", "snowballstemmer"),

@@ -86,8 +86,7 @@ class Replayed:
         if self.refused:
             return values | {"reason": self.refused}
         low, high = self.interval
-        means = {"better": float(self.better.mean()), "worse": float(self.worse.mean())}
-        return values | {"difference": self.difference, "low": low, "high": high} | means
+        return values | {"difference": self.difference, "low": low, "high": high}
 
 
 def replay(
@@ -114,43 +113,32 @@ def replay(
         count: sessions to continue from each side of each.
         failures: what to do about episodes that fail.
         progress: called with the share that is done.
+
+    Raises:
+        ValueError: if the tasks are not the plan's.
     """
     names, number = table.trajectory.texts(), table.step
-    points: list[Point] = []
-    starts: list[int | str] = []
+    points = []
     for index, fork in enumerate(forks):
         rng = np.random.default_rng([plan.seed, index])
         rows = rng.permutation(np.concatenate([fork.better.rows, fork.worse.rows]))
-        own = []
-        try:
-            for side in (fork.better, fork.worse):
-                donors = np.resize(rng.permutation(side.rows), count)
-                for at, taken in zip(np.resize(rows, count), donors, strict=True):
-                    session, other = played[str(names[at])], played[str(names[taken])]
-                    before, now = session.steps[: number[at]], session.steps[number[at]]
-                    reset = plan.reset(plan.number_of(session.group))
-                    own.append(Point(reset, before, now, other.steps[number[taken]]))
-        except ValueError as error:
-            starts.append(str(error))
-        else:
-            starts.append(len(points))
-            points += own
-    # Samples must not repeat those of the sessions on file.
-    tails = play_on(
-        *(setup, policy, replace(plan, seed=plan.seed + 1), points),
-        failures=failures,
-        progress=progress,
-    )
+        for side in (fork.better, fork.worse):
+            donors = np.resize(rng.permutation(side.rows), count)
+            for at, taken in zip(np.resize(rows, count), donors, strict=True):
+                session, other = played[str(names[at])], played[str(names[taken])]
+                before, now = session.steps[: number[at]], session.steps[number[at]]
+                reset = plan.reset(plan.number_of(session.group))
+                points.append(Point(reset, before, now, other.steps[number[taken]]))
+    again = replace(plan, seed=plan.seed + 1)  # samples must not repeat those on file
+    tails = play_on(setup, policy, again, points, failures=failures, progress=progress)
     found = []
-    for fork, start in zip(forks, starts, strict=True):
-        refused, values = str(start), np.zeros(0)
-        if isinstance(start, int):
-            parts = tails[start : start + 2 * count]
-            refused = next((part for part in parts if isinstance(part, str)), "")
-            if not refused:
-                values = np.array([part[0].reward for part in parts if not isinstance(part, str)])
+    for index, fork in enumerate(forks):
+        parts = tails[2 * count * index : 2 * count * (index + 1)]
+        refused = next((part for part in parts if isinstance(part, str)), "")
+        whole = [] if refused else parts
+        returns = [part[0].reward for part in whole if not isinstance(part, str)]
         rows = np.concatenate([fork.better.rows, fork.worse.rows])
         filed = np.array([played[str(names[row])].reward for row in rows])
-        half = values.size // 2
-        found.append(Replayed(fork, values[:half], values[half:], filed, refused))
+        better, worse = np.array(returns[:count]), np.array(returns[count:])
+        found.append(Replayed(fork, better, worse, filed, refused))
     return found

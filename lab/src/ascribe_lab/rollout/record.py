@@ -97,25 +97,18 @@ def trajectories(rollouts: Rollouts) -> dict[str, Trajectory]:
     if missing := [name for name in READ_BACK if name not in rollouts.carried.column_names]:
         raise ValueError(f"there is no column {missing[0]!r}: take a file of ascribe rollout")
     rows = zip(rollouts.table.to_dicts(), rollouts.carried.to_pylist(), strict=True)
+    names = ("state", "action", "reward", "observation", "problem", "won")
     steps: dict[tuple[str, str, str], list[Step]] = {}
     for row, more in sorted(rows, key=lambda pair: pair[0]["step"]):
-        key = row["group"], row["trajectory"], row.get("family") or ""
-        steps.setdefault(key, []).append(
-            Step(
-                state=row["state"],
-                observation=more["observation"],
-                messages=(),
-                sample=Sample(more["response"] or ""),
-                action=row["action"],
-                valid=row.get("valid", True),
-                problem=more["problem"],
-                reward=row["reward"],
-                terminated=row.get("terminated", False),
-                truncated=row.get("truncated", False),
-                won=more["won"],
-                agent=row.get("agent"),
-            )
+        flags = {"valid": True, "terminated": False, "truncated": False, "agent": None}
+        values = flags | {"family": ""} | row | more
+        key = values["group"], values["trajectory"], values["family"]
+        step = Step(
+            messages=(),
+            sample=Sample(values["response"]),
+            **{name: values[name] for name in (*names, *flags)},
         )
+        steps.setdefault(key, []).append(step)
     return {
         name: Trajectory(group, name, "", family, tuple(own))
         for (group, name, family), own in steps.items()
