@@ -49,7 +49,7 @@ COMMANDS = {
     ),
     "report": (
         "ascribe.cli.report:report",
-        "Write one HTML page that shows where the credit went, and print the verdict.",
+        "Write one HTML page that shows what earned the reward, and print the surest decisions.",
     ),
     "adapters": (
         "ascribe.cli.adapters:adapters",

@@ -171,9 +171,9 @@ def print_decisions(found: Decisions) -> None:
                 style="" if each.certain else "dim",
             )
         screen.out.print(table)
-    if untested := len(found.decisions) - len(tested):
-        forks = f"{counted(untested, 'fork')} {'has' if untested == 1 else 'have'}"
-        screen.out.print(Text(f"{forks} too few sessions for a test; --json lists them.", "dim"))
+    if found.untested:
+        forks = f"{counted(found.untested, 'fork')} {'has' if found.untested == 1 else 'have'}"
+        screen.out.print(Text(f"{forks} too few sessions for a test; --json lists some.", "dim"))
     for note in found.notes:
         screen.out.print(Text(screen.safe(note, 1000)))
 

@@ -1,4 +1,4 @@
-"""``ascribe report``: where the credit went, on one page."""
+"""``ascribe report``: what earned the reward, and where the credit went, on one page."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +8,7 @@ from typer import Argument, Option
 
 from ascribe.cli import options, screen
 from ascribe.cli.credit import make_recipe
+from ascribe.cli.decisions import print_sentence
 from ascribe.estimators import DEFAULT
 from ascribe.report import Picture, picture, read_run, write_run
 from ascribe.report.verdict import Level
@@ -61,12 +62,13 @@ def report(
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write one HTML page that shows where the credit went, and print the verdict.
+    """Write one HTML page that shows what earned the reward, and print the surest decisions.
 
-    The page needs no server and no network. It holds a verdict in words, success and returns,
-    where the signal is lost, and a browser of trajectories that explains each advantage. Of the
-    folder of a run (output.folder) it shows the metrics too: success on held-out tasks and the
-    diagnostics of each iteration. A run without output.rollouts has nothing else to show.
+    The page needs no server and no network. It holds the decisions that earned or cost the reward,
+    a browser of trajectories that explains each advantage, and for those who train where the signal
+    is lost. Of the folder of a run (output.folder) it shows the metrics too: success on held-out
+    tasks and the diagnostics of each iteration. A run without output.rollouts has nothing else to
+    show.
     """
     sessions = options.sessions(form, group, reward, state)
     if out.suffix not in (".html", ".htm"):
@@ -119,6 +121,7 @@ def report(
 def _described(page: Picture) -> dict[str, object]:
     return {
         "read_as": list(page.notes),
+        "decisions": page.decisions.as_dict(),
         "headline": page.verdict.headline,
         "advice": page.verdict.advice,
         "verdict": page.verdict.rows(),
@@ -136,7 +139,11 @@ def _print(page: Picture | None, summary: str | None) -> None:
         return
     for note in page.notes[:3]:
         screen.print_note(note)
-    screen.out.print(Text(page.verdict.headline, style="bold"))
+    print_sentence(page.decisions)
+    for each in page.decisions.certain[1:3]:
+        also = f"Also {each.text}: {each.how_sure}."
+        screen.out.print(Text(screen.safe(also, 1000)))
+    screen.out.print(Text(f"For training: {page.verdict.headline}"))
     for finding in page.verdict.findings:
         if finding.message == page.verdict.headline:
             continue

@@ -1,5 +1,6 @@
 """Decisions: which action in which state decided the outcome, and how sure that is."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -45,6 +46,7 @@ class Decisions:
         tasks: how many tasks they attempted.
         success: mean over tasks of the share of attempts that won.
         binary: whether every return is 0 or 1.
+        untested: how many forks have too few sessions for a test, those that are not listed too.
         notes: what cannot be said, and why.
     """
 
@@ -53,6 +55,7 @@ class Decisions:
     tasks: int
     success: float
     binary: bool
+    untested: int
     notes: tuple[str, ...] = ()
 
     @property
@@ -101,6 +104,7 @@ class Decisions:
             "sessions": self.sessions,
             "tasks": self.tasks,
             "success": self.success,
+            "untested": self.untested,
             "decisions": [each.as_dict() for each in self.decisions],
             "notes": list(self.notes),
         }
@@ -184,7 +188,8 @@ def decisions(
     """
     rng = np.random.default_rng(0) if rng is None else rng
     tried = attempts(table, won, states, scope, rewritten)
-    found, notes = forks(tried, rng), []
+    found, untested = forks(tried, rng)
+    notes = []
     sessions, tasks = tried.steps.trajectory_count, tried.steps.group_count
     if sessions == tasks:
         tried = attempts(table, won, states, "batch", rewritten)
@@ -209,6 +214,7 @@ def decisions(
         tasks=tasks,
         success=float(success.mean()),
         binary=tried.binary,
+        untested=untested + sum(math.isnan(each.p) for each in ordered),
         notes=tuple(notes),
     )
 

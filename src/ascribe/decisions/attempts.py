@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -50,7 +51,17 @@ class Attempts:
     rewritten: Bools
     across: bool
 
-    @property
+    @cached_property
+    def spread(self) -> float:
+        """The largest outcome minus the smallest."""
+        return float(np.ptp(self.outcome))
+
+    @cached_property
+    def group_sizes(self) -> Ints:
+        """How many sessions attempted each task."""
+        return segments.size(self.steps.group_of_trajectory, self.steps.group_count)
+
+    @cached_property
     def binary(self) -> bool:
         """Whether every session earned 0 or 1, so that its return says whether it won."""
         return bool(np.isin(self.outcome, (0.0, 1.0)).all() and (self.won == self.outcome).all())

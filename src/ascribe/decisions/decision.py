@@ -201,7 +201,7 @@ def compare(
     size = segments.size(stratum, count)
     weight = ones * (size - ones) / size
     won = attempts.won[session].astype(np.float64)
-    spread = float(np.ptp(attempts.outcome))
+    spread = attempts.spread
     first_is_better = found.difference >= 0
     sides: list[Side] = []
     for chosen, better, mean in (
@@ -222,7 +222,7 @@ def compare(
     groups = np.unique(steps.group[places])
     alone = "" if groups.size > 1 else _name(attempts, int(places[0]))
     needed = sessions_needed(found, sides[0].sessions, sides[1].sessions, LEVEL / tests)
-    all_sessions = int(np.isin(steps.group_of_trajectory, groups).sum())
+    all_sessions = int(attempts.group_sizes[groups].sum())
     if needed is not None:  # not every attempt comes to this decision
         needed = math.ceil(needed * all_sessions / places.size / groups.size)
     return Decision(

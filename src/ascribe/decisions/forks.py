@@ -17,9 +17,18 @@ from ascribe.decisions.decision import FORK, Decision, call, compare
 from ascribe.steps import segments
 from ascribe.steps.arrays import Ints
 
+FEWEST = 6
+"""Sessions in a state without which no p value is at most ``LEVEL``: half of six can be chosen in
+20 ways."""
+MOST_UNTESTED = 100
+"""Forks with too few sessions for a test that are told all the same, those with the most first."""
 
-def forks(attempts: Attempts, rng: np.random.Generator) -> list[Decision]:
-    """Every state with two actions and two outcomes, as a decision without its discovery rate."""
+
+def forks(attempts: Attempts, rng: np.random.Generator) -> tuple[list[Decision], int]:
+    """The states with two actions and two outcomes, as decisions without discovery rates.
+
+    Also how many more there are, with too few sessions for a test.
+    """
     places = attempts.first_visits()
     label = attempts.state[places]
     order = np.argsort(label, kind="stable")
@@ -30,14 +39,28 @@ def forks(attempts: Attempts, rng: np.random.Generator) -> list[Decision]:
     open_ = ~segments.constant(action.astype(np.float64), label, count)
     open_ &= ~segments.constant(outcome, label, count)
     ends = np.searchsorted(label, np.arange(count + 1))
-    found = (
-        _fork(attempts, places[ends[state] : ends[state + 1]], rng)
-        for state in np.flatnonzero(open_)
-    )
-    return [each for each in found if each is not None]
+    found, untested, more = [], 0, 0
+    size = np.diff(ends)
+    for state in np.argsort(-size, kind="stable"):
+        if not open_[state]:
+            continue
+        full = untested == MOST_UNTESTED
+        if full and size[state] < FEWEST:
+            more += 1
+            continue
+        fork = _fork(attempts, places[ends[state] : ends[state + 1]], rng, tested_only=full)
+        if fork is None:
+            more += full
+            continue
+        untested += math.isnan(fork.p)
+        found.append(fork)
+    return found, more
 
 
-def _fork(attempts: Attempts, places: Ints, rng: np.random.Generator) -> Decision | None:
+def _fork(
+    attempts: Attempts, places: Ints, rng: np.random.Generator, *, tested_only: bool
+) -> Decision | None:
+    """The fork at these places; None if no task has two sides, or it cannot be tested but must."""
     steps = attempts.steps
     action, session = steps.action[places], steps.trajectory[places]
     taken, firsts = np.unique(action, return_index=True)
@@ -52,7 +75,7 @@ def _fork(attempts: Attempts, places: Ints, rng: np.random.Generator) -> Decisio
             able = smallest_p(outcome, side, stratum) <= LEVEL
             score = standard_score(outcome, side, stratum)
             candidates.append((able, score, inside, side, stratum))
-    if not candidates:
+    if not candidates or (tested_only and not any(each[0] for each in candidates)):
         return None
     able, _, inside, side, stratum = max(candidates, key=lambda each: each[:2])
     at = places[inside]

@@ -136,8 +136,8 @@ def _kinds(attempts: Attempts) -> Iterator[Kind]:
     median = _medians(length, attempts.stratum)
     yield Kind(
         "length",
-        "more steps than half of the attempts",
-        "fewer",
+        "sessions longer than the median",
+        "those up to the median",
         _at(steps.starts, every.size),
         (length > median[attempts.stratum])[steps.trajectory],
     )

@@ -164,7 +164,7 @@ def _change(
     side, outcome = is_new[session], tried.outcome[session]
     stratum = segments.by_appearance(tried.stratum[session], steps.group_count)[0]
     found = contrast(outcome, side, stratum, rng)
-    spread = float(np.ptp(tried.outcome))
+    spread = tried.spread
     change = Change(
         task="",
         state="",
