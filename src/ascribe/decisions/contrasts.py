@@ -27,8 +27,11 @@ from ascribe.steps.arrays import Bools, Floats, Ints
 
 LEVEL = 0.1
 """Share of false discoveries that is accepted, and of intervals that may miss."""
-DEALINGS = 1999
-"""How often the sides are dealt anew, unless there are so few ways that all of them are tried."""
+DEALINGS = (1_999, 39_999)
+"""How often the sides are dealt anew, unless there are so few ways that all of them are tried; the
+second number if fewer than ``ENOUGH`` of the first are as extreme as what was observed."""
+ENOUGH, LARGEST = 10, 500
+"""``LARGEST`` is the size of a stratum whose many dealings would take too much memory."""
 POWER = 0.8
 """How probable it should be that the attempts that ``attempts_needed`` counts settle a question."""
 
@@ -83,24 +86,65 @@ def contrast(
     # Sides that agree by chance do not make their means exact: as if a session more differed.
     squares = float((residual**2).sum()) + float(np.ptp(y)) ** 2 / 4
     variance = squares / (max(freedom, 0) + 1)
-    sums, theirs, exact = _dealt(y - (total / size)[stratum], size, ones.astype(np.int64), rng)
-    observed, own = float((of_ones - ones * total / size).sum()), float(weight.sum())
-    near = 1e-9 * max(1.0, float(np.abs(y).max()))
-    above, below = int((sums >= observed - near).sum()), int((sums <= observed + near).sum())
-    more = 0 if exact else 1
-    p = min(1.0, 2 * (min(above, below) + more) / (sums.size + more))
+    own = float(weight.sum())
     if np.unique(y).size <= 2:
         sides = [(with_, ones), (without, size - ones)]
+        won = y == y.max()
+        p = _shares_p(won, won & (z > 0), stratum, size, ones)
         low, high = _newcombe(sides, weight, float(y.min()), float(np.ptp(y)), level)
     else:
-        # Dealings equal to the one observed are never refused.
-        moved = own - theirs > 1e-9 * own
-        ends = np.sort((observed - sums[moved]) / (own - theirs[moved]))
-        rank = math.floor(level / 2 * (sums.size + more) + 1e-9) - more - int((~moved).sum())
-        inside = 0 <= rank < ends.size
-        low, high = (ends[rank], ends[-1 - rank]) if inside else (-math.inf, math.inf)
+        observed = float((of_ones - ones * total / size).sum())
+        centred = y - (total / size)[stratum]
+        whole = ones.astype(np.int64)
+        p, low, high = _permuted(
+            centred, size, whole, observed=(observed, own), level=level, rng=rng
+        )
     difference, error = with_ - without, math.sqrt(variance / own)
-    return Contrast(difference, float(low), float(high), p, with_, without, error)
+    return Contrast(difference, low, high, p, with_, without, error)
+
+
+def _shares_p(won: Bools, first: Bools, stratum: Ints, size: Ints, ones: Floats) -> float:
+    """The p value of all dealings, if outcomes have two values: sums of hypergeometric numbers."""
+    wins = np.bincount(stratum, won, size.size).astype(np.int64)
+    log = np.append(0.0, np.cumsum(np.log(np.arange(1, int(size.max()) + 1))))
+    chance = np.ones(1)
+    for n, k, w in zip(size.tolist(), ones.astype(np.int64).tolist(), wins.tolist(), strict=True):
+        x = np.arange(max(0, k + w - n), min(k, w) + 1)
+        ways = log[w] - log[x] - log[w - x] + log[n - w] - log[k - x] - log[n - w - k + x]
+        # From 0 on, so that the place in the array is the number of wins of the first side.
+        of_stratum = np.zeros(x[-1] + 1)
+        of_stratum[x] = np.exp(ways - (log[n] - log[k] - log[n - k]))
+        chance = np.convolve(chance, of_stratum)
+    observed = int(first.sum())
+    return float(min(1.0, 2 * min(chance[: observed + 1].sum(), chance[observed:].sum())))
+
+
+def _permuted(
+    centred: Floats,
+    size: Ints,
+    ones: Ints,
+    *,
+    observed: tuple[float, float],
+    level: float,
+    rng: np.random.Generator,
+) -> tuple[float, float, float]:
+    """The p value, and both ends of the interval; more dealings where few are as extreme."""
+    sum_, own = observed
+    near = 1e-9 * max(1.0, float(np.abs(centred).max()))
+    for dealings in DEALINGS:
+        sums, theirs, exact = _dealt(centred, size, ones, dealings, rng)
+        extreme = min(int((sums >= sum_ - near).sum()), int((sums <= sum_ + near).sum()))
+        if exact or extreme >= ENOUGH or int(size.max()) > LARGEST:
+            break
+    more = 0 if exact else 1
+    p = min(1.0, 2 * (extreme + more) / (sums.size + more))
+    # Dealings equal to the one observed are never refused.
+    moved = own - theirs > 1e-9 * own
+    ends = np.sort((sum_ - sums[moved]) / (own - theirs[moved]))
+    rank = math.floor(level / 2 * (sums.size + more) + 1e-9) - more - int((~moved).sum())
+    if not 0 <= rank < ends.size:
+        return p, -math.inf, math.inf
+    return p, float(ends[rank]), float(ends[-1 - rank])
 
 
 def _newcombe(
@@ -133,36 +177,36 @@ def _newcombe(
 
 
 def _dealt(
-    centred: Floats, size: Ints, ones: Ints, rng: np.random.Generator
+    centred: Floats, size: Ints, ones: Ints, dealings: int, rng: np.random.Generator
 ) -> tuple[Floats, Floats, bool]:
     """The statistic of every dealing, for the outcomes and for the sides; and if these are all.
 
     ``centred`` holds the outcomes minus the mean of their stratum, the first side first.
     """
     starts = np.cumsum(size) - size
-    sums, theirs = np.zeros(DEALINGS), np.zeros(DEALINGS)
+    sums, theirs = np.zeros(dealings), np.zeros(dealings)
     for n, k in np.unique(np.stack([size, ones], axis=1), axis=0).tolist():
-        dealings, overlap, exact = _dealings(n, k)
+        choices, overlap, exact = _dealings(n, k, dealings)
         at = starts[(size == n) & (ones == k)]
-        of_strata = dealings @ centred[at[:, None] + np.arange(n)].T
+        of_strata = choices @ centred[at[:, None] + np.arange(n)].T
         if size.size == 1:
             return of_strata[:, 0], overlap, exact
         # Strata of one shape share the dealings, and each draws its own ones.
-        for first in range(0, at.size, 1000):
-            part = np.arange(first, min(first + 1000, at.size))
-            drawn = rng.integers(0, overlap.size, (DEALINGS, part.size))
+        for first in range(0, at.size, 100):
+            part = np.arange(first, min(first + 100, at.size))
+            drawn = rng.integers(0, overlap.size, (dealings, part.size))
             sums += of_strata[drawn, part].sum(axis=1)
             theirs += overlap[drawn].sum(axis=1)
     return sums, theirs, False
 
 
-def _dealings(n: int, k: int) -> tuple[Floats, Floats, bool]:
+def _dealings(n: int, k: int, dealings: int) -> tuple[Floats, Floats, bool]:
     """Choices of k out of n as rows of zeros and ones, and if these are all choices.
 
     Also how many of the first k each one chooses, less what is expected.
     """
-    exact = _log_ways(n, k) <= math.log(DEALINGS + 1) + 1e-9
-    rows = _choices(n, k) if exact else (_ranks(n) < k).astype(np.float64)
+    exact = _log_ways(n, k) <= math.log(DEALINGS[0] + 1) + 1e-9
+    rows = _choices(n, k) if exact else (_ranks(n, dealings) < k).astype(np.float64)
     return rows, rows[:, :k].sum(axis=1) - k * k / n, exact
 
 
@@ -175,10 +219,10 @@ def _choices(n: int, k: int) -> Floats:
     return rows
 
 
-@lru_cache(maxsize=64)
-def _ranks(n: int) -> Ints:
+@lru_cache(maxsize=16)
+def _ranks(n: int, dealings: int) -> Ints:
     """Random orders of n; the seed is their own, so that no p value depends on other tests."""
-    return np.random.default_rng(n).permuted(np.tile(np.arange(n), (DEALINGS, 1)), axis=1)
+    return np.random.default_rng(n).permuted(np.tile(np.arange(n), (dealings, 1)), axis=1)
 
 
 def _log_ways(n: int, k: int) -> float:
