@@ -5,19 +5,23 @@
 
 ``keep`` makes ``docs/examples/NAME.parquet`` from files of rollouts, one iteration each: what a
 report reads of them, without prompts and tokens. The site has a page of every such file
-(``docs/ext/reports.py``). ``picture`` takes a picture of one in ``docs/_build/html``; it needs the
-packages playwright and pillow, and a Chromium on the path.
+(``docs/ext/reports.py``). ``picture`` takes a picture of the report on
+``examples/conversations.jsonl``; it needs the packages playwright and pillow, and a Chromium on the
+path.
 """
 
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ascribe import recipe
 from ascribe.engines.crediting import TRAINED
+from ascribe.report import picture
 from ascribe.report.reading import TRANSCRIPT, WON
 from ascribe.steps.table import KNOWN_COLUMNS
 
@@ -29,11 +33,12 @@ SHOWN = {
 }
 KEPT = {*KNOWN_COLUMNS, *TRANSCRIPT, WON, TRAINED} - {"prompt"}
 CLIP = """(() => {
-  const box = (id) => document.getElementById(id).getBoundingClientRect();
-  const top = box("lanes"), high = box("detail").bottom - top.y;
-  return {x: top.x - 8, y: top.y + scrollY - 8, width: top.width + 16, height: high + 16};
+  const lines = [...document.querySelectorAll("#decision-table .listing > tbody > tr")];
+  const top = document.getElementById("sentence").getBoundingClientRect();
+  const high = lines[4].getBoundingClientRect().bottom - top.y;
+  return {x: 0, y: top.y + scrollY - 8, width: innerWidth, height: high + 12};
 })()"""
-"""From the trajectories to the end of what is told about the chosen step, with a margin."""
+"""From the sentence to the decisions after the one that is open."""
 
 
 def kept(files: Sequence[Path]) -> pa.Table:
@@ -49,7 +54,7 @@ def kept(files: Sequence[Path]) -> pa.Table:
 
 
 def take_picture(page: Path, out: Path, scheme: str) -> None:
-    """A picture of the trajectory browser with a step chosen, and of how its credit came about."""
+    """A picture of the first decisions, one of them open."""
     from PIL import Image  # noqa: PLC0415 (only the picture needs it)
     from playwright.sync_api import sync_playwright  # noqa: PLC0415
 
@@ -57,17 +62,14 @@ def take_picture(page: Path, out: Path, scheme: str) -> None:
         chromium = started.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
-        tab = chromium.new_page(viewport={"width": 860, "height": 900}, color_scheme=scheme)
+        tab = chromium.new_page(viewport={"width": 1040, "height": 900}, color_scheme=scheme)
         tab.goto(page.as_uri())
         tab.wait_for_selector("html[data-ready=yes]")
-        while tab.locator("#wider").is_enabled():  # so that cells show their actions
-            tab.locator("#wider").click()
-        tab.locator(".cell").nth(1).click()
+        tab.locator("#decision-table button[aria-expanded]").first.click()
         tab.mouse.move(0, 0)
-        # What follows the sentences would make the picture long.
-        tab.evaluate("for (const e of document.querySelectorAll('#detail > div')) e.remove()")
-        clip = tab.evaluate(CLIP)
-        tab.screenshot(path=out, clip=clip, full_page=True)
+        # The bar would lie over what is below the first screen.
+        tab.evaluate("document.querySelector('.bar').remove()")
+        tab.screenshot(path=out, clip=tab.evaluate(CLIP), full_page=True)
         chromium.close()
     with Image.open(out) as shot:  # 256 colours look the same, in half of the bytes
         small = shot.convert("RGB").quantize(256, dither=Image.Dither.NONE)
@@ -82,8 +84,11 @@ def main(command: str, *arguments: str) -> None:
         table = kept([Path(file) for file in files])
         pq.write_table(table, EXAMPLES / f"{name}.parquet", compression="zstd")
     elif command == "picture":
-        for scheme, out in SHOWN.items():
-            take_picture(ROOT / "docs/_build/html/examples/textcraft.html", out, scheme)
+        with TemporaryDirectory() as folder:
+            page = Path(folder) / "report.html"
+            picture(ROOT / "examples" / "conversations.jsonl", recipe("sbc")).write(page)
+            for scheme, out in SHOWN.items():
+                take_picture(page, out, scheme)
     else:
         raise SystemExit(__doc__)
 

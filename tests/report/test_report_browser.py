@@ -22,7 +22,6 @@ from ascribe.report import Picture, picture
 from ascribe.steps.problems import printable
 from tests.conftest import write_jsonl
 from tests.report.injections import INJECTIONS
-from tests.report.test_report_conversations import conversation
 from tests.report.toys import Row, sound
 from tests.sessions.test_formats import DATA
 
@@ -435,7 +434,7 @@ def test_a_decision_opens_two_sessions_where_they_part(chromium: Any, tmp_path: 
     assert sure == "certain"
     line.locator("button").click()
     opened_ = tab.locator("#decision-table .opened")
-    assert "1 step before, the same in both" in opened_.inner_text()
+    assert "Steps before: 1, 1 the same in both" in opened_.inner_text()
     parted = opened_.locator("table").last.locator("tr.parted")
     assert parted.first.locator("code").all_inner_texts() == ["left", "right"]
     assert [each.split("\n")[0] for each in parted.first.locator("td").all_inner_texts()] == [
@@ -450,7 +449,7 @@ def test_a_decision_opens_two_sessions_where_they_part(chromium: Any, tmp_path: 
     assert table.locator("th[aria-sort=descending]").inner_text() == "errors ↓"
     first = table.locator("tbody tr").first.locator("td").all_inner_texts()
     assert first[:5] == ["1", "task 0", "return 0", "5", "1"]
-    assert first[5].startswith("worse ")
+    assert first[5].startswith("worse: ")
     table.locator("tbody a").first.click()
     assert tab.locator("#detail h3").inner_text() == "task 0/1, step 0"
     assert_quiet(seen, page)
@@ -643,16 +642,18 @@ def test_hostile_names_of_files_do_nothing(chromium: Any, tmp_path: Path) -> Non
 # Conversations.
 
 
-def test_tools_named_like_properties_of_objects_are_charted(chromium: Any, tmp_path: Path) -> None:
+def test_families_named_like_properties_of_objects_are_charted(
+    chromium: Any, tmp_path: Path
+) -> None:
     names = ("constructor", "__proto__", "toString", "hasOwnProperty", "look")
-    rows = [conversation(2, n % 2, tool=name) for name in names for n in range(2)]
+    rows = [row | {"family": names[int(row["group"][-1]) % 5]} for row in sound()]
     page = tmp_path / "report.html"
     picture([write_jsonl(tmp_path / "runs.jsonl", rows)], recipe("grpo")).write(page)
     tab, seen = opened(chromium, page)
-    chart = tab.locator("figure", has_text="Credit by tool")
+    chart = tab.locator("figure", has_text="Success by family")
     quoted = [f"“{name}”" for name in names[:-1]]
     labels = chart.locator(".role-axis-label text").all_text_contents()
-    assert {*quoted, "look", "text"} <= set(labels)
+    assert {*quoted, "look", "all"} <= set(labels)
     assert chart.locator(".mark-rect path").count() == len(names) + 1
     assert_quiet(seen, page)
 

@@ -93,7 +93,6 @@ def test_credit_per_tool(tmp_path: Path):
     assert tools["look"]["mean_advantage"] > 0 > tools["guess"]["mean_advantage"]
     assert tools["look"]["positive_share"] == 1.0
     assert sum(row["gradient_share"] for row in tools.values()) == pytest.approx(1.0)
-    assert "tools" in {figure.name for figure in page.figures}
 
 
 def test_parallel_calls_count_together_and_texts_alone_give_nothing(tmp_path: Path):

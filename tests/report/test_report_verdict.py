@@ -489,14 +489,6 @@ def test_every_finding_has_a_fault() -> None:
     assert names == planted | {"nothing_wrong"}
 
 
-def test_the_headlines_are_on_the_page_about_reports() -> None:
-    page = (Path(__file__).parents[2] / "docs/report.md").read_text(encoding="utf-8")
-    section = page.split("\n| situation | headline |\n")[1].split("\n\n")[0]
-    shown = dict(re.findall(r"^\| (.+?) \| (.+) \|$", section, re.MULTILINE))
-    del shown["---"]
-    assert shown == {name: headline for name, (_, headline, _) in SITUATIONS.items()}
-
-
 def test_every_finding_is_on_the_page_about_reports() -> None:
     page = (Path(__file__).parents[2] / "docs/report.md").read_text(encoding="utf-8")
     section = page.split("\n## The verdict\n")[1].split("\n## ")[0]

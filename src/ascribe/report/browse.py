@@ -65,7 +65,7 @@ def browser(
         for name in ("state", "action", "agent", "corrects")
         if (column := getattr(table, name)) is not None
     }
-    actions = {text: readable(text) for text in columns["action"] if text is not None}
+    actions = {text: readable(text) for text in set(columns["action"]) if text is not None}
     columns["action"] = [actions.get(text) for text in columns["action"]]
     transcript = read_transcript(batches, credited.batch[rows], credited.row[rows])
     tokens = transcript.pop(TOKENS, None)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from ascribe.decisions import Decision, Decisions
+from ascribe.decisions.decision import CONSEQUENCES
 from ascribe.report.compare import place_of
 from ascribe.report.crediting import Credited
 from ascribe.report.text import shortened
@@ -64,12 +65,15 @@ def decided_by(found: Decisions, credited: Credited) -> Ints:
     """What decided each trajectory: the place of the most certain decision that it took part in.
 
     Places on the better side are 0, 2, 4, ..., those on the worse side 1, 3, 5, ...; -1 for a
-    trajectory that is on no side of a decision on the page.
+    trajectory that is on no side of a decision on the page. Length and giving up decide nothing:
+    they may follow from how a session went.
     """
     trajectory = np.empty(len(credited.table), dtype=np.int64)
     trajectory[credited.steps.rows] = credited.steps.trajectory
     by = np.full(credited.steps.trajectory_count, -1, dtype=np.int64)
     for place, each in reversed(list(enumerate(found.decisions[:MOST_DECISIONS]))):
+        if each.kind in CONSEQUENCES:
+            continue
         by[trajectory[each.better.rows]] = 2 * place
         by[trajectory[each.worse.rows]] = 2 * place + 1
     return by

@@ -21,7 +21,6 @@ SLATE = "#6b7a90"
 
 MEANINGS = {
     "#2878b5": ("credited", "returns differ", "steps with a signal", "gradient"),
-    "#d55e00": ("negative",),
     "#b5629a": ("zero variance", "all earn the same", "groups with equal returns"),
     "#8a3a74": ("all fail",),
     "#c987b3": ("all succeed", "of those, expected by chance"),
@@ -114,8 +113,6 @@ def draw(facts: Facts) -> list[Figure]:
         figures.append(_funnel(facts))
     if len(tables["lengths"]) > 1:
         figures.append(_lengths(tables["lengths"]))
-    if len(tables["tools"]) > 1:
-        figures.append(_tools(tables["tools"]))
     return figures
 
 
@@ -267,21 +264,6 @@ def _lengths(rows: Rows) -> Figure:
         "Share of the summed absolute advantage by trajectory length, next to the shares of "
         "trajectories and steps.",
         "lengths",
-        chart,
-    )
-
-
-def _tools(rows: Rows) -> Figure:
-    rows = [{**row, "tool": one_line(row["tool"], 60)} for row in rows]
-    chart = _bars(rows, "tool", _value("mean_advantage", "mean advantage"), COLORS["credited"])
-    negative = {"test": "datum.mean_advantage < 0", "value": COLORS["negative"]}
-    chart["encoding"]["color"] = {"condition": negative, "value": COLORS["credited"]}
-    return Figure(
-        "tools",
-        "Credit by tool",
-        "Mean advantage of the steps that call each tool, most steps first; text stands for steps "
-        "without a call.",
-        "tools",
         chart,
     )
 

@@ -146,7 +146,9 @@ def _signal(facts: Facts) -> tuple[str, str]:
         begin += " credit"
         begin += f", and {percent(rest)} are {partly}" if rest > 1e-9 else ""
     worth_advice = uncredited[0]["share"] >= ADVICE_FROM
-    return f"{begin}{because}.", _advice(facts, reasons[0]) if worth_advice else ""
+    return f"{begin[0].upper()}{begin[1:]}{because}.", _advice(
+        facts, reasons[0]
+    ) if worth_advice else ""
 
 
 def _adding_up(shares: Sequence[float]) -> list[float]:

@@ -91,7 +91,7 @@ function ending(run) {
 function option([group, place]) {
   const runs = group.trajectories;
   const won = runs.filter((run) => run.won).length;
-  const outcome = runs.some((run) => run.won !== null) ? `${won} of ${runs.length} succeeded` : `${runs.length} trajectories`;
+  const outcome = runs.some((run) => run.won !== null) ? `${won} of ${runs.length} succeeded` : `${runs.length} trajector${runs.length === 1 ? "y" : "ies"}`;
   const parts = [group.name, group.family, outcome,
     trail.batches > 1 && !group.name.startsWith(group.batch) ? `iteration ${group.iteration}` : null];
   return el("option", { value: place }, parts.filter(Boolean).join(" · "));
@@ -448,7 +448,7 @@ function choosePair(index, on) {
   showPair();
 }
 
-const MOST_ALIGNED = 600;
+const MOST_ALIGNED = 600, MOST_AFTER = 10;
 
 // The longest common subsequence of two sequences, as pairs of places; null stands for a gap.
 function aligned(left, right) {
@@ -508,11 +508,13 @@ function sideBySide(place, first, second, parting = true) {
   }).filter(Boolean);
   const ends = runs.map((run) => el("th", { scope: "col" }, el("span", { class: "name" }, run.name), ` (${ending(run)})`));
   const sheet = (pairs, head) => el("table", { class: "pair" }, head ? el("thead", {}, el("tr", {}, ends)) : null, el("tbody", {}, lines(pairs)));
-  const alike = before.filter(same).length;
+  const folded = (words, pairs) => (pairs.length ? el("details", {}, el("summary", {}, words), sheet(pairs, false)) : null);
+  const [left, right] = [first - runs[0].start, second - runs[1].start].map(whole);
+  const most = parting ? MOST_AFTER : MOST_ALIGNED;
   return el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Two trajectories side by side" },
-    before.length ? el("details", {}, el("summary", {},
-      `${whole(before.length)} step${before.length === 1 ? "" : "s"} before, ${alike === before.length ? "the same in both" : `${whole(alike)} the same in both`}`), sheet(before, false)) : null,
-    sheet(parting ? [[first, second], ...after] : after, true),
+    folded(`Steps before: ${left === right ? left : `${left} and ${right}`}, ${whole(before.filter(same).length)} the same in both`, before),
+    sheet(parting ? [[first, second], ...after.slice(0, most)] : after, true),
+    folded("The steps after that", after.slice(most)),
     el("p", { class: "hint" }, "Steps in the same state share a row; marked rows are where the two acted differently. Coloured numbers are the credit."));
 }
 

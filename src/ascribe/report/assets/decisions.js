@@ -5,6 +5,12 @@ const MORE_ROWS = 15;
 // A sentence with its actions, which stand between backticks, as code.
 const prose = (words) => words.split("`").map((part, place) => (place % 2 ? el("code", { class: "name" }, part) : part));
 
+// A share in whole percents, halves to even as in the sentences.
+function percents(share) {
+  const near = Math.round(100 * share);
+  return Math.abs(100 * share % 1) === 0.5 && near % 2 ? near - 1 : near;
+}
+
 // A table whose cells have the heads of their columns at hand, for narrow screens.
 function listing(label, columns, rows, heads = columns.map(([head]) => head)) {
   const made = rows.map((row) => el("tr", {}, columns.map(([head, , fill, kind]) =>
@@ -21,10 +27,10 @@ function decisionTable() {
   put("to-do", prose(advice));
   const said = notes.map((note) => el("p", { class: "hint" }, prose(note)));
   if (!rows.length) { put("decision-table", said); return; }
-  const amount = (value) => (value === null ? "?" : binary ? signed(Math.round(100 * value)) : signed(+value.toPrecision(3)));
+  const amount = (value) => (value === null ? "?" : binary ? signed(percents(value)) : signed(+value.toPrecision(3)));
   const unit = binary ? " points" : "";
   const side = ({ action, mean }) => [prose(action), el("div", { class: "soft" },
-    binary ? `won ${Math.round(100 * mean)} %` : `earned ${number(mean)}`)];
+    binary ? `won ${percents(mean)} %` : `earned ${number(mean)}`)];
   const sure = (row) => {
     if (row.certain) return "certain";
     if (row.p === null) return "too few attempts to tell";
@@ -74,7 +80,7 @@ function trajectoryTable() {
   const decided = ({ run }) => {
     if (run.decided < 0) return "–";
     const row = trail.decisions.rows[run.decided >> 1], name = run.decided % 2 ? "worse" : "better";
-    return [el("span", { class: `side ${name}` }, name), " ", prose(row[name].action), row.certain ? "" : el("span", { class: "soft" }, " (not certain)")];
+    return [el("span", { class: `side ${name}` }, `${name}:`), " ", prose(row[name].action), row.certain ? "" : el("span", { class: "soft" }, " (not certain)")];
   };
   const columns = [
     ["trajectory", ({ run }) => run.name, ({ group, run }) =>
@@ -85,7 +91,7 @@ function trajectoryTable() {
     ["tokens", ({ tokens }) => tokens, ({ tokens }) => number(tokens), "number"],
     ["errors", ({ errors }) => errors, ({ errors }) => whole(errors), "number"],
     ["what decided it", ({ run }) => run.decided, decided],
-  ].filter(([head]) => (head !== "tokens" && head !== "errors") || runs.some((row) => row[head]));
+  ].filter(([head, key]) => !["tokens", "errors", "what decided it"].includes(head) || runs.some((row) => key(row) > (head === "what decided it" ? -1 : 0)));
   let sorted = runs, by = null, down = false, most = MORE_ROWS;
   const show = () => {
     const heads = columns.map(([head, key]) => {
