@@ -5,10 +5,13 @@ const MORE_ROWS = 15;
 // A sentence with its actions, which stand between backticks, as code.
 const prose = (words) => words.split("`").map((part, place) => (place % 2 ? el("code", { class: "name" }, part) : part));
 
+// What one side did; the one action of a fork may hold backticks itself.
+const did = ({ kind }, { action }) => (kind === "fork" && action.startsWith("`") ? el("code", { class: "name" }, action.slice(1, -1)) : prose(action));
+
 // A share in whole percents, halves to even as in the sentences.
 function percents(share) {
   const near = Math.round(100 * share);
-  return Math.abs(100 * share % 1) === 0.5 && near % 2 ? near - 1 : near;
+  return (Math.abs(100 * share % 1) === 0.5 && near % 2 ? near - 1 : near) || 0;
 }
 
 // A table whose cells have the heads of their columns at hand, for narrow screens.
@@ -29,8 +32,8 @@ function decisionTable() {
   if (!rows.length) { put("decision-table", said); return; }
   const amount = (value) => (value === null ? "?" : binary ? signed(percents(value)) : signed(+value.toPrecision(3)));
   const unit = binary ? " points" : "";
-  const side = ({ action, mean }) => [prose(action), el("div", { class: "soft" },
-    binary ? `won ${percents(mean)} %` : `earned ${number(mean)}`)];
+  const side = (row, each) => [did(row, each), el("div", { class: "soft" },
+    binary ? `won ${percents(each.mean)} %` : `earned ${number(each.mean)}`)];
   const sure = (row) => {
     if (row.certain) return "certain";
     if (row.p === null) return "too few attempts to tell";
@@ -52,8 +55,8 @@ function decisionTable() {
   const columns = [
     ["where", null, (row) => [el("div", { class: "name" }, row.task || `${whole(row.tasks)} tasks`),
       el("div", { class: "soft name" }, row.kind === "fork" ? oneLine(row.state, 90) : row.kind), opener(row)]],
-    ["better", null, (row) => side(row.better)],
-    ["worse", null, (row) => side(row.worse)],
+    ["better", null, (row) => side(row, row.better)],
+    ["worse", null, (row) => side(row, row.worse)],
     ["difference", null, (row) => amount(row.difference) + unit, "number"],
     ["90 % interval", null, (row) => `${amount(row.low)} to ${amount(row.high)}${unit}`, "interval"],
     ["attempts", null, (row) => `${whole(row.better.sessions)} and ${whole(row.worse.sessions)}`, "number"],
@@ -79,8 +82,9 @@ function trajectoryTable() {
   const natural = new Intl.Collator("en", { numeric: true }).compare;
   const decided = ({ run }) => {
     if (run.decided < 0) return "–";
-    const row = trail.decisions.rows[run.decided >> 1], name = run.decided % 2 ? "worse" : "better";
-    return [el("span", { class: `side ${name}` }, `${name}:`), " ", prose(row[name].action), row.certain ? "" : el("span", { class: "soft" }, " (not certain)")];
+    const row = trail.decisions.rows[run.decided >> 1], [name, other] = run.decided % 2 ? ["worse", "better"] : ["better", "worse"];
+    const than = / else$| other actions$/.test(row[name].action) ? [" than ", did(row, row[other])] : [];
+    return [el("span", { class: `side ${name}` }, `${name}:`), " ", did(row, row[name]), than, row.certain ? "" : el("span", { class: "soft" }, " (not certain)")];
   };
   const columns = [
     ["trajectory", ({ run }) => run.name, ({ group, run }) =>

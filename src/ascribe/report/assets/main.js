@@ -91,7 +91,7 @@ function source() {
   const files = data.files.length > 3 ? [...data.files.slice(0, 2), `${data.files.length - 2} files more`] : data.files;
   put("source",
     el("p", {}, el("span", { class: "name" }, files.join(", ")), data.recipe ? [", credited by ", el("strong", {}, data.recipe)] : null),
-    data.recipe ? el("p", {}, `${whole(data.trajectories)} trajectories of ${whole(data.groups)} tasks, ${whole(data.rows)} steps; ${percent(data.success)} succeeded${data.won ? "" : " (a return above 0)"}.`) : [],
+    data.recipe ? el("p", {}, `${whole(data.trajectories)} trajectories of ${whole(data.groups)} tasks, ${whole(data.rows)} steps; ${percents(data.success)} % succeeded${data.won ? "" : " (a return above 0)"}.`) : [],
     data.recipe ? el("details", {}, el("summary", {}, "How it was read and credited"),
       data.notes.slice(0, 3).map((note) => el("p", {}, note)), el("code", {}, data.parameters)) : []);
   put("made", `Made by Ascribe ${data.version}. This file contains everything it shows and fetches nothing.`);
