@@ -5,18 +5,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ascribe import recipe
+from ascribe.report import picture
 from ascribe.report.browse import CUTS, TEXT_BYTES, browser, packed
 from ascribe.report.crediting import credit_batches
+from ascribe.report.figures import draw
 from ascribe.report.reading import read_batches
 from ascribe.report.text import embedded, natural, shortened, visible
 from ascribe.steps.problems import one_line
 from tests.conftest import write_jsonl
 from tests.hostile import LONG
 from tests.report.injections import INJECTIONS
-from tests.report.toys import Row, sound
+from tests.report.toys import Row, facts, sound
 
 
 def browsed(tmp_path: Path, rows: list[Row], by: str = "gigpo") -> dict[str, object]:
@@ -203,3 +207,47 @@ def test_a_cut_text_says_so() -> None:
 def test_a_number_that_json_lacks_is_an_error() -> None:
     with pytest.raises(ValueError, match="JSON"):
         embedded(np.inf)
+
+
+def test_tokens_and_errors_are_counted(tmp_path: Path) -> None:
+    rows = sound(groups=1, size=2)
+    for row in rows:
+        row["response_ids"] = list(range(row["step"]))
+        row["valid"] = row["step"] != 1
+        row["state"] = "Error: no such door" if row["step"] == 4 else row["state"]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    batches = read_batches([tmp_path / "rows.parquet"], fingerprints=False)
+    cells = browser(credit_batches(batches, recipe("gigpo")), batches)["groups"][0]["cells"]
+    assert cells["tokens"] == 2 * [0, 1, 2, 3, 4]
+    # The second action was not understood, and what came after the fourth reports an error.
+    assert cells["failed"] == 2 * [0, 1, 0, 1, 0]
+
+
+def test_the_sessions_of_decisions_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thirty tasks, of which only the last one has better and worse attempts; a tenth is shown."""
+    monkeypatch.setattr("ascribe.report.browse.MOST_STEPS", 120)
+    rows = sound(groups=30, size=8)
+    for row in rows:
+        row["reward"] = row["reward"] if row["group"] == "task 29" else 0.0
+        row["state"] += "\u202e"
+    path = write_jsonl(tmp_path / "rows.jsonl", rows)
+    found = picture([path], recipe("gigpo")).browser
+    shown = {group["name"]: group["trajectories"] for group in found["groups"]}
+    assert "task 29" in shown
+    assert len(shown) == 3
+    first = found["decisions"]["rows"][0]
+    left, right = first["steps"]
+    assert (left[0], right[0]) == ("task 29", "task 29")
+    assert int(left[1][-1]) % 2 == 0
+    assert int(right[1][-1]) % 2 == 1
+    assert left[2] == right[2]
+    assert "\u202e" not in embedded(found["decisions"])
+    assert [run["decided"] % 2 for run in shown["task 29"]] == 4 * [0, 1]
+    assert {run["decided"] for name in shown if name != "task 29" for run in shown[name]} == {-1}
+
+
+def test_figures_that_say_nothing_are_not_drawn() -> None:
+    rows = [{**row, "family": None} for row in sound()]
+    assert [figure.name for figure in draw(facts(rows))] == ["funnel"]

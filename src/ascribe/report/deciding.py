@@ -9,6 +9,7 @@ from ascribe.decisions.decision import CONSEQUENCES
 from ascribe.report.compare import place_of
 from ascribe.report.crediting import Credited
 from ascribe.report.text import shortened
+from ascribe.steps import segments
 from ascribe.steps.arrays import Ints
 
 MOST_DECISIONS = 100
@@ -66,14 +67,18 @@ def decided_by(found: Decisions, credited: Credited) -> Ints:
 
     Places on the better side are 0, 2, 4, ..., those on the worse side 1, 3, 5, ...; -1 for a
     trajectory that is on no side of a decision on the page. Length and giving up decide nothing:
-    they may follow from how a session went.
+    they may follow from how a session went. Nor does anything where all attempts earned the same.
     """
+    steps = credited.steps
     trajectory = np.empty(len(credited.table), dtype=np.int64)
-    trajectory[credited.steps.rows] = credited.steps.trajectory
-    by = np.full(credited.steps.trajectory_count, -1, dtype=np.int64)
+    trajectory[steps.rows] = steps.trajectory
+    by = np.full(steps.trajectory_count, -1, dtype=np.int64)
     for place, each in reversed(list(enumerate(found.decisions[:MOST_DECISIONS]))):
         if each.kind in CONSEQUENCES:
             continue
         by[trajectory[each.better.rows]] = 2 * place
         by[trajectory[each.worse.rows]] = 2 * place + 1
-    return by
+    returns = segments.total(steps.reward, steps.trajectory, steps.trajectory_count)
+    equal = segments.constant(returns, steps.group_of_trajectory, steps.group_count)
+    alone = segments.size(steps.group_of_trajectory, steps.group_count) == 1
+    return np.where((equal & ~alone)[steps.group_of_trajectory], -1, by)
