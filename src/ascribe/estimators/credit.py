@@ -347,10 +347,9 @@ class Credit:
         if not 0 < level < 1:
             raise ValueError(f"interval: level is {level}, but must lie between 0 and 1")
         steps = arrange(table)
-        left_out = np.isin(self.reason[steps.rows], (Reason.TRUNCATED, Reason.COUNTERFACTUAL))
-        credited = self.credited[steps.rows]
-        has_credit = segments.total(credited.astype(np.float64), steps.group, steps.group_count) > 0
-        use = has_credit[steps.group] & ~left_out
+        # Tasks without a signal are evidence too: they say how much returns vary.
+        without = (Reason.TRUNCATED, Reason.COUNTERFACTUAL, Reason.DROPPED)
+        use = ~np.isin(self.reason[steps.rows], without)
         bounds = np.full((2, len(self)), np.nan)
         if not use.any():
             return bounds[0], bounds[1]
