@@ -44,6 +44,7 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "attack/kill_archives": (),
     "attack/report_injections": ("vl_convert",),
     "audit": (),
+    "audit_intervals": (),
     "audit_policy": TORCH,
     "audit_predictor": (),
     "audit_released": ("verl",),

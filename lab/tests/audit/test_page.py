@@ -124,3 +124,9 @@ def test_the_headline_predicts_learning_in_a_fresh_run(benchmark_script: ModuleT
     case = f"fixed: later, 8 trajectories, success pooled {POOLED}"
     assert {line["case"] for line in fixed.values()} == {case}
     assert fixed["all_worlds"]["value"] >= fixed["all_worlds"]["goal"]
+
+
+def test_tables_of_intervals_are_those_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = script("audit_intervals", monkeypatch)
+    text = module.PAGE.read_text(encoding="utf-8")
+    assert module.filled(text) == text
