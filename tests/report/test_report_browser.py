@@ -494,7 +494,7 @@ def test_sub_agents_and_rewritten_contexts_are_shown(chromium: Any, tmp_path: Pa
     lane.locator(".cell").nth(1).click()
     assert ", step 1, by agent searcher from step 0 on" in tab.locator("#detail h3").inner_text()
     tab.get_by_text("The whole conversation, 5 steps").click()
-    assert tab.get_by_text("The context was rewritten here.").count() == 1
+    tab.get_by_text("The context was rewritten here.").wait_for()  # there is one
     assert_quiet(seen, page)
 
 
