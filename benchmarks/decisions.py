@@ -13,6 +13,7 @@ methods compare rows or sessions of the whole file, or sessions that ever called
 task. Length and giving up, which may be consequences, are not counted.
 """
 
+import sys
 from collections import defaultdict
 from statistics import NormalDist
 
@@ -118,8 +119,34 @@ def naive(table: StepTable, method: str) -> dict[int, tuple[float, float]]:
     return {i: (d, float(q)) for i, ((d, _), q) in enumerate(zip(found, rates, strict=True))}
 
 
+# The page.
+
+PAGE = common.ROOT / "docs" / "decisions.md"
+KEPT = common.RESULTS / "decisions.jsonl"
+
+
+def filled(text: str) -> str:
+    """The page with a table of the committed results."""
+    values: dict[str, dict[str, float]] = defaultdict(dict)
+    for line in common.read_lines(KEPT)[1:]:
+        tools, attempts, *method = line["case"].split(", ")
+        name = method[0] if method else line["metric"]
+        values[f"{tools} | {attempts.split()[0]}"][name] = line["value"]
+    heads = ("tools", "attempts per task", "false discoveries", "naive", "coverage")
+    heads += ("forks found", "`search` found")
+    table = [f"| {' | '.join(heads)} |", f"| --- {'| ---: ' * (len(heads) - 1)}|"]
+    for case, of_case in values.items():
+        names = ("decisions", "naive: rows", "coverage_90", "power_of_forks", "power_of_the_tool")
+        cells = [f"{of_case[name]:.3f}" if name in of_case else "" for name in names]
+        table.append(f"| {case} | {' | '.join(cells)} |")
+    return common.fill_page(text, {"decisions": "\n".join(table) + "\n"})
+
+
 def main() -> None:
-    """Measure and print."""
+    """Measure and print, or fill the page."""
+    if "--docs" in sys.argv:
+        PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+        return
     with common.Figures("decisions") as figures:
         files = QUICK_FILES if figures.quick else FILES
         for effects in (False, True):
