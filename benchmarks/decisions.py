@@ -1,11 +1,11 @@
 """Decisions of simulated agents whose causes are known: false discoveries, power, coverage.
 
-An agent attempts ten tasks, half of them easy, in at most three steps. A step calls one of five
+An agent attempts ten tasks, half of them easy, in at most two steps. A step calls one of five
 tools, and may solve the task or ruin it; either ends the session. In half of the tasks ``search``
-solves twice as often and ``shell`` seldom solves and often ruins; ``browse``, ``think`` and
-``list`` make no difference, and in the other tasks no tool does. Easy tasks are browsed in and hard
-ones thought about, so that without strata ``browse`` looks good; and how a session ends decides how
-many tools it calls and how many rows it has. What a decision is worth is known exactly, because the
+solves far more often and ``shell`` never solves and often ruins; ``browse``, ``think`` and ``list``
+make no difference, and in the other tasks no tool does. Easy tasks are browsed in and hard ones
+thought about, so that without strata ``browse`` looks good; and how a session ends decides how many
+tools it calls and how many rows it has. What a decision is worth is known exactly, because the
 state shows the task and the step.
 
 A discovery (q at most 0.1) is false if the true difference is 0 or has the other sign. ``naive``
@@ -26,12 +26,12 @@ from ascribe.decisions.contrasts import both_sides, discovery_rate, standard_sco
 from ascribe.decisions.decision import CONSEQUENCES, FORK
 
 TOOLS = ("search", "shell", "browse", "think", "list")
-SOLVES, RUINS = np.array([2.0, 0.2, 1.0, 1.0, 1.0]), np.array([0.0, 0.5, 0.0, 0.0, 0.0])
-"""Of each tool, where tools matter: what its probability to solve is multiplied by, and what is
-added to that to ruin."""
-TASKS, HORIZON = 10, 3
-EASY, HARD = 0.4, 0.15
-POLICY = {EASY: (0.2, 0.15, 0.4, 0.1, 0.15), HARD: (0.2, 0.15, 0.1, 0.4, 0.15)}
+SOLVES, RUINS = np.array([0.5, -1.0, 0.0, 0.0, 0.0]), np.array([0.0, 0.6, 0.0, 0.0, 0.0])
+"""Of each tool, where tools matter: what is added to its probability to solve, and to that to
+ruin."""
+TASKS, HORIZON = 10, 2
+EASY, HARD, RUINED = 0.35, 0.12, 0.15
+POLICY = {EASY: (0.25, 0.2, 0.35, 0.1, 0.1), HARD: (0.25, 0.2, 0.1, 0.35, 0.1)}
 FILES, QUICK_FILES = 200, 10
 NAIVE = ("rows", "sessions", "sessions in tasks")
 
@@ -44,8 +44,8 @@ class World:
         self.base = np.where(number % 2 == 0, EASY, HARD)
         self.policy = np.array([POLICY[base] for base in self.base])
         matter = effects & (number % 4 < 2)
-        self.solves = self.base[:, None] * np.where(matter[:, None], SOLVES, 1.0)
-        self.ruins = 0.15 + np.where(matter[:, None], RUINS, 0.0)
+        self.solves = np.maximum(self.base[:, None] + np.where(matter[:, None], SOLVES, 0.0), 0.0)
+        self.ruins = RUINED + np.where(matter[:, None], RUINS, 0.0)
         self.q = np.zeros((TASKS, HORIZON, len(TOOLS)))
         later = np.zeros(TASKS)
         for step in reversed(range(HORIZON)):

@@ -102,9 +102,10 @@ class Decision:
     def certain(self) -> bool:
         """Whether it is among findings of which at most a tenth are expected to be false.
 
-        What was compared over states of different tasks is never certain.
+        What may be a consequence, or was compared over states of different tasks, never is.
         """
-        return self.q <= LEVEL and not (self.across and self.kind != FORK)
+        doubtful = self.kind in CONSEQUENCES or (self.across and self.kind != FORK)
+        return self.q <= LEVEL and not doubtful
 
     @property
     def where(self) -> str:
@@ -138,6 +139,8 @@ class Decision:
             return f"certain ({size}, q {self.q:.2g})"
         if math.isnan(self.p):
             return "too few sessions to tell"
+        if self.kind in CONSEQUENCES:
+            return f"perhaps a consequence ({size}, p {self.p:.2g})"
         more = (
             "" if self.more is None else f"; about {counted(self.more, 'more attempt')} would tell"
         )
