@@ -29,10 +29,6 @@ ONE_EACH = (
     "shown compares sessions of different tasks: a difference may come from the tasks, so none is "
     "called certain. To be sure, let the agent try some tasks several times."
 )
-ONE_STATE = (
-    "Sessions of different tasks are compared where they met the same state. If the state does not "
-    "show what the task asks for, a difference may come from the tasks."
-)
 CONSEQUENCE = "Length and giving up may follow from how a session went as well as decide it."
 
 
@@ -194,8 +190,6 @@ def decisions(
     if sessions == tasks:
         tried = attempts(table, won, states, "batch", rewritten)
         notes.append(ONE_EACH)
-        if scope == "batch" and found:
-            notes.append(ONE_STATE)
     pooled = kinds(tried, rng)
     after = [each for each in pooled if each.kind in CONSEQUENCES]
     if after:

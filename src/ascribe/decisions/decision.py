@@ -102,10 +102,9 @@ class Decision:
     def certain(self) -> bool:
         """Whether it is among findings of which at most a tenth are expected to be false.
 
-        What may be a consequence, or was compared over states of different tasks, never is.
+        What may be a consequence, or a difference of tasks, never is.
         """
-        doubtful = self.kind in CONSEQUENCES or (self.across and self.kind != FORK)
-        return self.q <= LEVEL and not doubtful
+        return self.q <= LEVEL and not self.across and self.kind not in CONSEQUENCES
 
     @property
     def where(self) -> str:
@@ -139,8 +138,9 @@ class Decision:
             return f"certain ({size}, q {self.q:.2g})"
         if math.isnan(self.p):
             return "too few sessions to tell"
-        if self.kind in CONSEQUENCES:
-            return f"perhaps a consequence ({size}, p {self.p:.2g})"
+        if self.kind in CONSEQUENCES or self.across:
+            cause = "a difference of tasks" if self.across else "a consequence"
+            return f"perhaps {cause} ({size}, p {self.p:.2g})"
         more = (
             "" if self.more is None else f"; about {counted(self.more, 'more attempt')} would tell"
         )
@@ -226,6 +226,8 @@ def compare(
     alone = "" if groups.size > 1 else _name(attempts, int(places[0]))
     needed = sessions_needed(found, sides[0].sessions, sides[1].sessions, LEVEL / tests)
     all_sessions = int(attempts.group_sizes[groups].sum())
+    if attempts.across:
+        needed = None  # more of the same would not tell
     if needed is not None:  # not every attempt comes to this decision
         needed = math.ceil(needed * all_sessions / places.size / groups.size)
     return Decision(
