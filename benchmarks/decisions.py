@@ -131,13 +131,15 @@ def filled(text: str) -> str:
     for line in common.read_lines(KEPT)[1:]:
         tools, attempts, *method = line["case"].split(", ")
         name = method[0] if method else line["metric"]
+        name += " high" if line["metric"] == "its_95_high" else ""
         values[f"{tools} | {attempts.split()[0]}"][name] = line["value"]
     heads = ("tools", "attempts per task", "false discoveries", "naive", "coverage")
     heads += ("forks found", "`search` found")
     table = [f"| {' | '.join(heads)} |", f"| --- {'| ---: ' * (len(heads) - 1)}|"]
     for case, of_case in values.items():
-        names = ("decisions", "naive: rows", "coverage_90", "power_of_forks", "power_of_the_tool")
-        cells = [f"{of_case[name]:.3f}" if name in of_case else "" for name in names]
+        false = f"{of_case['decisions']:.3f} (up to {of_case['decisions high']:.3f})"
+        names = ("naive: rows", "coverage_90", "power_of_forks", "power_of_the_tool")
+        cells = [false, *(f"{of_case[name]:.2f}" if name in of_case else "" for name in names)]
         table.append(f"| {case} | {' | '.join(cells)} |")
     return common.fill_page(text, {"decisions": "\n".join(table) + "\n"})
 
@@ -189,6 +191,8 @@ def main() -> None:
                     figures.emit(
                         f"{case}, {method}", "false_discovery_rate", share, "share", "lower", goal
                     )
+                    high = share + 1.96 * float(np.std(shares)) / len(shares) ** 0.5
+                    figures.emit(f"{case}, {method}", "its_95_high", high, "share", "lower")
                 figures.emit(case, "coverage_90", float(np.mean(covered)), "share", "higher", 0.87)
                 figures.emit(case, "certain", float(np.mean(certain)), "a file", "higher")
                 if effects:

@@ -10,7 +10,7 @@ QUESTIONS = {
         "What is in the table, and can it be trusted?",
         "Which decisions may be compared?",
         "What did a decision earn?",
-        "How does a table of any size get through?",
+        "Which decisions mattered? How does a table of any size get through?",
         "How does a trainer use it, and what does it look like?",
         "Parse, call, print.",
     ),
