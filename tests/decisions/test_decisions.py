@@ -140,6 +140,9 @@ def test_outcomes_of_any_size_and_those_who_won() -> None:
     found = decisions(table, won=table.reward > 5)
     assert not found.binary
     assert first_fork(found).better.won == 0
+    by_success = decisions(table, won=table.reward > 0, outcome="won")
+    assert by_success.binary
+    assert first_fork(by_success).difference == 1.0
     assert "earned 2.5 on average in 5 sessions, `y` -1 in 5" in first_fork(found).text
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 from ascribe.cli import options, screen
-from ascribe.decisions import By, Decision, Decisions, Scope, decisions_of, usable
+from ascribe.decisions import By, Decision, Decisions, Outcome, Scope, decisions_of, usable
 from ascribe.decisions.decision import signed
 from ascribe.decisions.versions import Change, changes
 from ascribe.steps.hints import unknown
@@ -57,6 +57,9 @@ def decisions(
             "tasks that met the same state."
         ),
     ] = "task",
+    outcome: Annotated[
+        Outcome, Option(help="Compare sessions by their return, or by whether they won.")
+    ] = "return",
     fail_if: Annotated[
         str | None,
         Option(
@@ -87,7 +90,7 @@ def decisions(
     ]
     with screen.exits(files[0], as_json=as_json):
         if len(files) == 1:
-            found = decisions_of(read[0], by=by, scope=scope)
+            found = decisions_of(read[0], by=by, scope=scope, outcome=outcome)
             described = [_numbers(found), *(_flat(each) for each in found.decisions)]
             shown = found.as_dict()
         else:

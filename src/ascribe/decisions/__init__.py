@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ascribe.decisions.attempts import Scope, attempts
+from ascribe.decisions.attempts import Outcome, Scope, attempts
 from ascribe.decisions.contrasts import LEVEL
 from ascribe.decisions.decision import CONSEQUENCES, FORK, Decision, Side, certainty, rated
 from ascribe.decisions.forks import forks
@@ -19,7 +19,17 @@ from ascribe.steps.problems import Severity, TableError, counted
 from ascribe.steps.select import select
 from ascribe.steps.table import StepTable
 
-__all__ = ["LEVEL", "By", "Decision", "Decisions", "Scope", "Side", "decisions", "decisions_of"]
+__all__ = [
+    "LEVEL",
+    "By",
+    "Decision",
+    "Decisions",
+    "Outcome",
+    "Scope",
+    "Side",
+    "decisions",
+    "decisions_of",
+]
 
 By = Literal["text", "key", "cluster"]
 """What one state is."""
@@ -122,13 +132,16 @@ def usable(rollouts: Rollouts) -> tuple[Rollouts, int]:
     return replace(rollouts, table=kept[0], carried=kept[1], credit=kept[2]), len(selection.dropped)
 
 
-def decisions_of(rollouts: Rollouts, *, by: By = "text", scope: Scope = "task") -> Decisions:
+def decisions_of(
+    rollouts: Rollouts, *, by: By = "text", scope: Scope = "task", outcome: Outcome = "return"
+) -> Decisions:
     """The decisions of a file of rollouts, or of sessions.
 
     Args:
         rollouts: the file, read.
         by: what one state is: an equal text, an equal canonical key, or a cluster.
         scope: see ``decisions``.
+        outcome: see ``decisions``.
 
     Raises:
         TableError: if no group of the file can be compared.
@@ -139,7 +152,8 @@ def decisions_of(rollouts: Rollouts, *, by: By = "text", scope: Scope = "task") 
         for name in ("won", "rewritten")
         if name in kept.carried.column_names and str(kept.carried.column(name).type) == "bool"
     }
-    found = decisions(kept.table, states=state_labels(kept.table, by), scope=scope, **flags)
+    states = state_labels(kept.table, by)
+    found = decisions(kept.table, states=states, scope=scope, outcome=outcome, **flags)
     if not dropped:
         return found
     note = f"Left out: {counted(dropped, 'group')} with broken rows; ascribe check says more."
@@ -165,6 +179,7 @@ def decisions(
     won: Bools | None = None,
     states: Ints | None = None,
     scope: Scope = "task",
+    outcome: Outcome = "return",
     rewritten: Bools | None = None,
     rng: np.random.Generator | None = None,
 ) -> Decisions:
@@ -176,6 +191,7 @@ def decisions(
         states: label of each row's state, -1 for none; by default equal texts are one state.
         scope: ``task`` compares attempts at one task; ``batch`` also looks for equal states in
             different tasks.
+        outcome: compare sessions by their ``return``, or by whether they ``won``.
         rewritten: whether the context was rewritten after each row, if that is known.
         rng: source of randomness; by default one with the seed 0.
 
@@ -183,12 +199,13 @@ def decisions(
         TableError: for a table whose rows cannot be put in order.
     """
     rng = np.random.default_rng(0) if rng is None else rng
-    tried = attempts(table, won, states, scope, rewritten)
+    options: Any = {"won": won, "states": states, "rewritten": rewritten, "outcome": outcome}
+    tried = attempts(table, scope=scope, **options)
     found, untested = forks(tried, rng)
     notes = []
     sessions, tasks = tried.steps.trajectory_count, tried.steps.group_count
     if sessions == tasks:
-        tried = attempts(table, won, states, "batch", rewritten)
+        tried = attempts(table, scope="batch", **options)
         notes.append(ONE_EACH)
     pooled = kinds(tried, rng)
     after = [each for each in pooled if each.kind in CONSEQUENCES]

@@ -16,6 +16,8 @@ from ascribe.steps.table import StepTable
 
 Scope = Literal["task", "batch"]
 """What may be compared: attempts at one task, or all sessions that met the same state."""
+Outcome = Literal["return", "won"]
+"""What sessions are compared by."""
 
 MOST_VERBS = 30
 """Commands are told apart by their first word if there are at most so many of these."""
@@ -28,7 +30,7 @@ class Attempts:
     Attributes:
         table: the steps.
         steps: the same, arranged.
-        outcome: the return of each session.
+        outcome: what each session is compared by: its return, or 1 if it won and 0 otherwise.
         won: whether each session won.
         stratum: label of what each session is compared within: its task; its family, if no task
             has two sessions and the scope is ``batch``.
@@ -80,10 +82,12 @@ class Attempts:
 
 def attempts(
     table: StepTable,
+    *,
     won: Bools | None = None,
     states: Ints | None = None,
     scope: Scope = "task",
     rewritten: Bools | None = None,
+    outcome: Outcome = "return",
 ) -> Attempts:
     """The sessions of a table; arguments of ``ascribe.decisions.decisions``."""
     if table.corrects is not None:  # a correction is no attempt at the task
@@ -95,8 +99,8 @@ def attempts(
             table = table.take(own)
     steps = arrange(table)
     count = steps.trajectory_count
-    outcome = segments.total(steps.reward, steps.trajectory, count)
-    has_won = outcome > 0
+    returns = segments.total(steps.reward, steps.trajectory, count)
+    has_won = returns > 0
     if won is not None:
         has_won = segments.total(won[steps.rows].astype(np.float64), steps.trajectory, count) > 0
     task = stratum = within = steps.group_of_trajectory
@@ -117,7 +121,7 @@ def attempts(
     return Attempts(
         table=table,
         steps=steps,
-        outcome=outcome,
+        outcome=returns if outcome == "return" else has_won.astype(np.float64),
         won=has_won,
         stratum=stratum,
         state=state,
