@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ascribe import recipe
+from ascribe.decisions import decisions
 from ascribe.report import picture
 from ascribe.report.browse import CUTS, TEXT_BYTES, browser, packed
 from ascribe.report.crediting import credit_batches
@@ -25,7 +26,8 @@ from tests.report.toys import Row, facts, sound
 
 def browsed(tmp_path: Path, rows: list[Row], by: str = "gigpo") -> dict[str, object]:
     batches = read_batches([write_jsonl(tmp_path / "rows.jsonl", rows)], fingerprints=False)
-    found: dict[str, object] = browser(credit_batches(batches, recipe(by)), batches)
+    credited = credit_batches(batches, recipe(by))
+    found: dict[str, object] = browser(credited, batches, decisions(credited.table))
     return found
 
 
@@ -115,14 +117,15 @@ def test_the_steps_have_a_credit_by_each_recipe(tmp_path: Path) -> None:
     rows = sound(groups=2)
     batches = read_batches([write_jsonl(tmp_path / "rows.jsonl", rows)], fingerprints=False)
     first, second = (credit_batches(batches, recipe(name)) for name in ("gigpo", "grpo"))
-    found = browser(first, batches, second)
+    decided = decisions(first.table)
+    found = browser(first, batches, decided, second)
     assert [each["name"] for each in found["recipes"]] == ["gigpo", "grpo"]
     for group in found["groups"]:
         for credited, part in zip((first, second), group["credits"], strict=True):
             assert part["terms"].keys() == credited.credit.terms.keys()
     shown = [value for group in found["groups"] for value in group["credits"][1]["advantage"]]
     assert shown == pytest.approx(second.credit.advantage[second.steps.rows], rel=1e-3)
-    again = browser(first, batches)
+    again = browser(first, batches, decided)
     assert len(again["groups"][0]["credits"]) == 1
 
 
@@ -215,9 +218,9 @@ def test_tokens_and_errors_are_counted(tmp_path: Path) -> None:
         row["response_ids"] = list(range(row["step"]))
         row["valid"] = row["step"] != 1
         row["state"] = "Error: no such door" if row["step"] == 4 else row["state"]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
-    batches = read_batches([tmp_path / "rows.parquet"], fingerprints=False)
-    cells = browser(credit_batches(batches, recipe("gigpo")), batches)["groups"][0]["cells"]
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    cells = picture([path], recipe("gigpo")).browser["groups"][0]["cells"]
     assert cells["tokens"] == 2 * [0, 1, 2, 3, 4]
     # The second action was not understood, and what came after the fourth reports an error.
     assert cells["failed"] == 2 * [0, 1, 0, 1, 0]

@@ -1,5 +1,6 @@
 """The report: where the credit went, and how a run went, on one page."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from ascribe.report.facts import Facts, gather
 from ascribe.report.figures import Figure, draw, draw_run
 from ascribe.report.reading import RefusedFileError, read_batches
 from ascribe.report.runs import RunMetrics, read_run
-from ascribe.report.text import visible
+from ascribe.report.text import safe, visible
 from ascribe.report.verdict import ReportVerdict, judge
 from ascribe.report.write import COLOURS, theme, write_figures, write_page, write_tables
 from ascribe.steps.files import Progress
@@ -70,7 +71,7 @@ class Picture:
             tables |= {"signs": self.comparison.signs, "changed": self.comparison.changed}
         if self.run is not None:
             tables["run"] = self.run.rows
-        return {name: [_visible(row) for row in rows] for name, rows in tables.items()}
+        return {name: safe(rows, sys.maxsize) for name, rows in tables.items()}
 
     def write(self, path: str | Path) -> int:
         """Write the page; returns its size in bytes.
@@ -105,7 +106,7 @@ class Picture:
             "verdict": {
                 "headline": self.verdict.headline,
                 "advice": self.verdict.advice,
-                "findings": [_visible(row) for row in self.verdict.rows()],
+                "findings": safe(self.verdict.rows(), sys.maxsize),
             },
             "comparison": None
             if self.comparison is None
@@ -182,7 +183,7 @@ def picture(
     other = None if against is None else credit_batches(batches, against, group_size)
     comparison = None if other is None else two_recipes(credited, other)
     figures = (*draw(facts), *(() if run is None else draw_run(run)))
-    data = browser(credited, batches, other, found)
+    data = browser(credited, batches, found, other)
     progress(1.0)
     notes = [batch.note for batch in batches if batch.note]
     notes += credited.credit.notes
@@ -190,10 +191,3 @@ def picture(
         notes += [f"{against.name}: {note}" for note in other.credit.notes]
     all_notes = tuple(dict.fromkeys(notes))
     return Picture(found, facts, judge(facts), comparison, figures, data, all_notes, run)
-
-
-def _visible(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of a table with unprintable characters made visible."""
-    return {
-        name: visible(value) if isinstance(value, str) else value for name, value in row.items()
-    }

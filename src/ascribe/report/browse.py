@@ -47,18 +47,17 @@ Plain = dict[str, Any]
 def browser(
     credited: Credited,
     batches: Sequence[Batch],
+    found: Decisions,
     against: Credited | None = None,
-    found: Decisions | None = None,
 ) -> Plain:
     """The data of the browser as plain values: the steps, and their credit by each recipe.
 
     The tasks of the decisions that were found are shown before all others.
     """
     table, steps = credited.table, credited.steps
-    wanted = () if found is None else found.decisions[:MOST_DECISIONS]
-    first = [row for each in wanted for row in parting(each, credited)]
+    first = [row for d in found.decisions[:MOST_DECISIONS] for row in parting(d, credited)]
     shown = np.flatnonzero(np.isin(steps.rows, whole_groups(table, MOST_STEPS, first)))
-    decided = np.full(steps.trajectory_count, -1) if found is None else decided_by(found, credited)
+    decided = decided_by(found, credited)
     rows = steps.rows[shown]
     columns = {
         name: column.take(rows).texts()
@@ -133,7 +132,7 @@ def browser(
         "batches": len(credited.names),
         "first": varied.index(True) if any(varied) else 0,
         "without_prompts": len(texts) < len(index),
-        "decisions": None if found is None else for_page(found, credited),
+        "decisions": for_page(found, credited),
     }
 
 

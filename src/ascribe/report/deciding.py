@@ -8,7 +8,7 @@ from ascribe.decisions import Decision, Decisions
 from ascribe.decisions.decision import CONSEQUENCES
 from ascribe.report.compare import place_of
 from ascribe.report.crediting import Credited
-from ascribe.report.text import shortened
+from ascribe.report.text import safe
 from ascribe.steps import segments
 from ascribe.steps.arrays import Ints
 
@@ -51,15 +51,7 @@ def for_page(found: Decisions, credited: Credited) -> dict[str, Any]:
         "rows": rows,
         "of": len(found.decisions),
     }
-
-    def safe(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: safe(part) for name, part in value.items()}
-        if isinstance(value, list):
-            return [safe(part) for part in value]
-        return shortened(value, LONGEST) if isinstance(value, str) else value
-
-    return {name: safe(part) for name, part in shown.items()}
+    return {name: safe(part, LONGEST) for name, part in shown.items()}
 
 
 def decided_by(found: Decisions, credited: Credited) -> Ints:

@@ -43,6 +43,15 @@ def shortened(text: str, most: int) -> str:
     return f"{visible(text[:most])}… ({len(text) - most:,} more characters)"
 
 
+def safe(value: Any, most: int) -> Any:
+    """Plain values with every text in them made visible, and cut to ``most`` characters."""
+    if isinstance(value, dict):
+        return {name: safe(part, most) for name, part in value.items()}
+    if isinstance(value, list):
+        return [safe(part, most) for part in value]
+    return shortened(value, most) if isinstance(value, str) else value
+
+
 def embedded(value: Any) -> str:
     """The value as JSON that is safe inside an HTML script element.
 

@@ -410,12 +410,6 @@ function detail(at) {
 
 const MOST_PEERS = 40;
 
-function grid(label, heads, rows, numbers) {
-  const head = heads.map((name, place) => el("th", { scope: "col", ...(numbers.has(place) ? { class: "number" } : {}) }, name));
-  return el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": label },
-    el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)));
-}
-
 function stepButton(at, place = shown.place) {
   const go = el("button", { type: "button" }, `step ${trail.groups[place].cells.step[at]}`);
   go.addEventListener("click", () => goTo(place, at));
@@ -428,17 +422,17 @@ function peersOf(at) {
   const { group, lanes, laneOf } = shown, cells = group.cells, credit = creditOf(group), label = credit.label[at];
   const peers = [...shown.cells.keys()].filter((other) => other !== at && credit.label[other] === label);
   if (label < 0 || !peers.length) return el("p", {}, "No other step shown here is in this state.");
-  const rows = peers.slice(0, MOST_PEERS).map((other) => el("tr", {},
-    el("td", { class: "name" }, lanes[laneOf[other]].name), el("td", {}, stepButton(other)),
-    el("td", { class: "name" }, actionAt(cells, other)),
-    el("td", { class: "nowrap" }, cells.state[other] === cells.state[at] ? "same" : "similar"),
-    el("td", { class: "number" }, number(credit.return[other])),
-    el("td", { class: "number" }, briefAt(group, other))));
+  const columns = [
+    ["trajectory", null, (other) => lanes[laneOf[other]].name, "name"], ["step", null, (other) => stepButton(other)],
+    ["action", null, (other) => actionAt(cells, other), "name"],
+    ["state", null, (other) => (cells.state[other] === cells.state[at] ? "same" : "similar")],
+    ["return", null, (other) => number(credit.return[other]), "number"], ["credit", null, (other) => briefAt(group, other), "number"],
+  ];
   const more = peers.length > MOST_PEERS ? ` The first ${MOST_PEERS} are listed.` : "";
   const steps = peers.length === 1 ? "1 other step" : `${whole(peers.length)} other steps`;
   return el("div", {},
     el("h4", {}, `${steps} in this state.${more}`),
-    grid("Steps in the same state", ["trajectory", "step", "action", "state", "return", "credit"], rows, new Set([4, 5])));
+    listing("Steps in the same state", columns, peers.slice(0, MOST_PEERS))[0]);
 }
 
 // Two trajectories side by side, aligned where they were in the same state.
