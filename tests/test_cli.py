@@ -165,6 +165,18 @@ def test_credit(tmp_path: Path, before: str, after: str):
         assert [v is not None for v in columns[name]] == [r == "credited" for r in reasons]
 
 
+def test_credit_with_intervals(good_file: Path, tmp_path: Path):
+    out = tmp_path / "out.jsonl"
+    assert run("credit", good_file, "--out", out, "--interval").exit_code == 0
+    table, columns = read_table(good_file), read(out).credit.to_pydict()
+    low, high = recipe("sbc")(table).interval(table)
+    for name, bounds in (("advantage_low", low), ("advantage_high", high)):
+        assert columns[name] == [None if math.isnan(bound) else bound for bound in bounds.tolist()]
+    result = run("credit", good_file, "--out", out, "--interval", "--ray", "auto")
+    assert result.exit_code == 2
+    assert "--interval needs a table that fits" in flat(result.stderr)
+
+
 def test_credit_json(good_file: Path, tmp_path: Path):
     out = tmp_path / "out.parquet"
     result = run("credit", good_file, "--out", out, "--recipe", "grpo", "--json")

@@ -55,6 +55,14 @@ def credit(
             "written for the next file of rollouts."
         ),
     ] = None,
+    interval: Annotated[
+        bool,
+        Option(
+            "--interval",
+            help="Add advantage_low and advantage_high: 90 % bounds on the true advantage of each "
+            "decision, in units of the return, with a discount of 0.95.",
+        ),
+    ] = False,
     memory: options.Memory = 2.0,
     ray: Annotated[
         str | None,
@@ -66,7 +74,7 @@ def credit(
     """Write the rollouts with their advantages, and show where the signal is.
 
     Conversations of verifiers and rLLM are written as they were read, with the advantages in them,
-    unless --out is a .parquet file.
+    unless --out is a .parquet file or there is an --interval.
 
     Adds the columns advantage and reason, and advantage_TERM and reason_TERM for each term of the
     recipe. An advantage is null where there is no credit; the reason says why.
@@ -77,8 +85,9 @@ def credit(
     if policy not in policies:
         screen.wrong_call(unknown("policy", policy, policies))
     if ray is not None or "://" in out or is_archive(source, int(memory * 2**30)):
-        if history is not None:
-            screen.wrong_call("--history needs a table that fits into --memory")
+        if history is not None or interval:
+            name = "--interval" if interval else "--history"
+            screen.wrong_call(f"{name} needs a table that fits into --memory")
         screen.refuse_columns(columns)
         means: dict[str, Any] = {
             "group_size": group_size,
@@ -100,7 +109,7 @@ def credit(
             assigned = assign(
                 rollouts.table, estimator, policies[policy], group_size=group_size, **inputs
             )
-        left_out = _write(rollouts, assigned, file, written)
+        left_out = _write(rollouts, assigned, file, written, interval=interval)
         if history is not None:
             with screen.written(history):
                 write_file(history, json.dumps(assigned.credit.history))
@@ -190,7 +199,9 @@ def _statistics(estimator: Recipe, path: Path) -> Any:
         screen.wrong_call(f"cannot read {screen.safe(path)}: {screen.safe(error)}")
 
 
-def _write(rollouts: Rollouts, assigned: Assignment, file: Path, out: Path) -> list[str]:
+def _write(
+    rollouts: Rollouts, assigned: Assignment, file: Path, out: Path, *, interval: bool
+) -> list[str]:
     """Write the table of steps or, in the form of the file it was read from, its conversations.
 
     Returns:
@@ -199,6 +210,7 @@ def _write(rollouts: Rollouts, assigned: Assignment, file: Path, out: Path) -> l
     same_form = (
         file.is_file()
         and out.suffix != ".parquet"
+        and not interval
         and (file.suffix == ".json") == (out.suffix == ".json")
     )
     if isinstance(rollouts, Imported) and FORMATS[rollouts.format].put and same_form:
@@ -207,7 +219,11 @@ def _write(rollouts: Rollouts, assigned: Assignment, file: Path, out: Path) -> l
         return []
     screen.check_suffix(out)
     arrow = rollouts.to_arrow()
-    columns = credit_columns(credit_arrays(assigned.credit))
+    arrays = credit_arrays(assigned.credit)
+    if interval:
+        low, high = assigned.credit.interval(rollouts.table)
+        arrays |= {"advantage_low": low, "advantage_high": high}
+    columns = credit_columns(arrays)
     for name, column in columns.items():
         arrow = arrow.append_column(name, column)
     with screen.written(out):

@@ -440,7 +440,7 @@ def credit_columns(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, "pa.Arra
             codes = pa.array(values.astype(np.int32))
             columns[name] = pa.DictionaryArray.from_arrays(codes, labels)
         else:
-            reason = arrays[name.replace("advantage", "reason", 1)]
+            reason = arrays.get(name.replace("advantage", "reason", 1), arrays["reason"])
             columns[name] = pa.array(values, mask=reason != Reason.CREDITED)
     return columns
 
