@@ -140,8 +140,9 @@ if (data.recipe) {
   startBrowser();
 } else {
   drop("decisions", "trajectories", "browser");
-  id("fold").open = true;
+  document.querySelector("h1").textContent = "How the run went";
 }
+id("fold").open = Boolean(data.tables.run || data.comparison);
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[href^='#step/']");
   if (link && link.hash === location.hash) follow();
