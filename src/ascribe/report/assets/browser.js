@@ -479,26 +479,35 @@ function sideBySide(place, first, second, parting = true) {
   const depth = runs.map((run) => nesting(cells, run));
   const key = (at) => (credit.label[at] >= 0 ? credit.label[at] : -2 - cells.state[at]);
   const range = (from, to) => Array.from({ length: Math.max(0, Math.min(to - from, MOST_ALIGNED)) }, (_, n) => from + n);
-  const together = (ours, theirs) => aligned(ours.map(key), theirs.map(key)).map(([i, j]) => [i === null ? null : ours[i], j === null ? null : theirs[j]]);
+  // Rows of two steps, and whether these are in the same state; between such states the two go on by themselves.
+  const together = (ours, theirs) => {
+    const rows = [], waiting = [[], []];
+    const flush = () => { while (waiting[0].length || waiting[1].length) rows.push([...waiting.map((steps) => steps.shift() ?? null), false]); };
+    for (const [i, j] of aligned(ours.map(key), theirs.map(key))) {
+      if (i !== null && j !== null) { flush(); rows.push([ours[i], theirs[j], true]); }
+      else waiting[i === null ? 1 : 0].push(i === null ? theirs[j] : ours[i]);
+    }
+    flush();
+    return rows;
+  };
   const skip = Number(parting);
   const before = parting ? together(range(runs[0].start, first), range(runs[1].start, second)) : [];
   const after = together(range(first + skip, runs[0].start + runs[0].length), range(second + skip, runs[1].start + runs[1].length));
   const saw = (at) => (textAt(cells.state[at]) === null ? null : el("div", { class: "saw name" }, oneLine(textAt(cells.state[at]), 240)));
-  const same = ([a, b]) => a !== null && b !== null && cells.action[a] === cells.action[b];
-  const lines = (pairs) => pairs.flatMap(([a, b]) => {
-    const both = a !== null && b !== null;
+  const same = ([a, b, met]) => met && cells.action[a] === cells.action[b];
+  const lines = (pairs) => pairs.flatMap(([a, b, met]) => {
     const half = (at, number_) => {
       if (at === null) return el("td");
-      const half_ = el("td", {}, both ? null : saw(at), stepButton(at, place), " ",
+      const half_ = el("td", {}, met ? null : saw(at), stepButton(at, place), " ",
         el("span", { class: `chip ${level(credit.advantage[at], credit.reason[at])}` }, briefAt(group, at)), " ",
         el("code", { class: "name" }, actionAt(cells, at)),
         rewritten(cells, at) ? el("div", { class: "rewriting" }, "The context was rewritten here.") : null);
       half_.style.paddingLeft = `${8 + NEST * depth[number_][at - runs[number_].start]}px`;
       return half_;
     };
-    const shared = both ? saw(a) : null;
+    const shared = met ? saw(a) : null;
     return [shared ? el("tr", { class: "shared" }, el("td", { colspan: "2" }, shared)) : null,
-      el("tr", { class: both && !same([a, b]) ? "parted" : both ? "" : "apart" }, half(a, 0), half(b, 1))];
+      el("tr", { class: met && !same([a, b, met]) ? "parted" : "" }, half(a, 0), half(b, 1))];
   }).filter(Boolean);
   const ends = runs.map((run) => el("th", { scope: "col" }, el("span", { class: "name" }, run.name), ` (${ending(run)})`));
   const sheet = (pairs, head) => el("table", { class: "pair" }, head ? el("thead", {}, el("tr", {}, ends)) : null, el("tbody", {}, lines(pairs)));
@@ -507,9 +516,9 @@ function sideBySide(place, first, second, parting = true) {
   const most = parting ? MOST_AFTER : MOST_ALIGNED;
   return el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Two trajectories side by side" },
     folded(`Steps before: ${left === right ? left : `${left} and ${right}`}, ${whole(before.filter(same).length)} the same in both`, before),
-    sheet(parting ? [[first, second], ...after.slice(0, most)] : after, true),
+    sheet(parting ? [[first, second, true], ...after.slice(0, most)] : after, true),
     folded("The steps after that", after.slice(most)),
-    el("p", { class: "hint" }, "Steps in the same state share a row; marked rows are where the two acted differently. Coloured numbers are the credit."));
+    el("p", { class: "hint" }, "A line over both is a state that both came to; a bar marks where they then acted differently. Coloured numbers are the credit."));
 }
 
 // Filters and search: the steps that fit all of them, in every group.
