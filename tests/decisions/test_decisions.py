@@ -146,6 +146,22 @@ def test_outcomes_of_any_size_and_those_who_won() -> None:
     assert "earned 2.5 on average in 5 sessions, `y` -1 in 5" in first_fork(found).text
 
 
+def test_corrections_are_no_attempts_and_rows_stay_those_of_the_table() -> None:
+    first = [("t", [("s", "y")], 0.0)] * 3
+    rows = first + [("t", [("s", a)], float(a == "x")) for a in "xy" for _ in range(5)]
+    table = sessions(*rows)
+    corrects = ["9" if n < 3 else None for n in range(len(table))]
+    corrected = StepTable.from_columns({**_columns(table), "corrects": corrects})
+    fork = first_fork(decisions(corrected))
+    assert (fork.better.sessions, fork.worse.sessions) == (5, 5)
+    assert corrected.action.take(fork.better.rows).texts() == ["x"] * 5
+
+
+def _columns(table: StepTable) -> dict[str, Any]:
+    rows = table.to_dicts()
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
 def test_nothing_to_compare_is_said() -> None:
     found = decisions(sessions(("t", [("s", "a")], 1.0), ("t", [("s", "a")], 0.0)))
     assert not found.decisions

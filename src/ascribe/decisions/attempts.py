@@ -1,7 +1,7 @@
 """What decisions are compared by: the sessions of a table, their outcomes and their steps."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -90,13 +90,10 @@ def attempts(
     outcome: Outcome = "return",
 ) -> Attempts:
     """The sessions of a table; arguments of ``ascribe.decisions.decisions``."""
-    if table.corrects is not None:  # a correction is no attempt at the task
-        own = np.flatnonzero(table.corrects.codes < 0)
-        if 0 < own.size < len(table):
-            won = None if won is None else won[own]
-            states = None if states is None else states[own]
-            rewritten = None if rewritten is None else rewritten[own]
-            table = table.take(own)
+    if table.corrects is not None and (table.corrects.codes < 0).any():
+        # A correction is no attempt at the task.
+        correction = table.corrects.codes >= 0
+        table = replace(table, padding=table.flag("padding", default=False) | correction)
     steps = arrange(table)
     count = steps.trajectory_count
     returns = segments.total(steps.reward, steps.trajectory, count)
