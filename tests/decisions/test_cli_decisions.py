@@ -63,10 +63,21 @@ def test_fails_if_asked_to(old: Path, condition: str, code: int) -> None:
 def test_two_versions(old: Path, new: Path) -> None:
     failed = run("decisions", old, new, "--fail-if", "drop > 0.1 and q < 0.1")
     assert failed.exit_code == 1
-    assert failed.stdout.startswith("Over all tasks: won 80 % of 20 before, 20 % of 20 now")
+    assert failed.stdout.startswith(
+        "Over 1 task of both versions: won 80 % of 20 before, 20 % of 20 now"
+    )
     assert "failed: drop > 0.1 and q < 0.1" in failed.stderr
     assert run("decisions", new, old, "--fail-if", "drop > 0.1").exit_code == 0
     assert run("decisions", old, new, old).exit_code == 2
+    refused = run("decisions", old, new, "--outcome", "won")
+    assert refused.exit_code == 2
+    assert "are for one file" in flat(refused.stderr)
+
+
+def test_a_failure_names_what_was_compared(old: Path) -> None:
+    assert "certain > 0: certain 2" in flat(
+        run("decisions", old, "--fail-if", "certain > 0").stderr
+    )
 
 
 def test_states_by_key_and_by_cluster(tmp_path: Path) -> None:

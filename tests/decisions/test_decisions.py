@@ -165,7 +165,7 @@ def _columns(table: StepTable) -> dict[str, Any]:
 def test_nothing_to_compare_is_said() -> None:
     found = decisions(sessions(("t", [("s", "a")], 1.0), ("t", [("s", "a")], 0.0)))
     assert not found.decisions
-    assert found.sentence.startswith("No two attempts")
+    assert found.sentence.startswith("Nothing can be compared: no two attempts")
 
 
 @given(step_tables(), st.randoms(use_true_random=False))
@@ -186,3 +186,83 @@ def test_each_session_counts_once(table: StepTable) -> None:
         assert np.unique(names).size == names.size == each.better.sessions + each.worse.sessions
         assert each.difference >= 0
         assert each.low <= each.high
+
+
+def test_what_is_done_after_something_unseen_is_never_certain() -> None:
+    """Tests pass by luck; an agent that sees them pass submits. Submitting earned nothing."""
+    rng, rows = np.random.default_rng(0), []
+    for number in range(80):
+        steps, won = [], 0.0
+        while len(steps) < 12 and not won:
+            steps += [(f"{rng.random()}", call("edit", to=rng.random()))]
+            steps.append((f"{rng.random()}", call("test")))
+            if rng.random() < 0.2:
+                steps.append((f"passed in {rng.random()}", call("submit")))
+                won = 1.0
+        rows.append((f"{number // 16}", steps, won))
+    found = decisions(sessions(*rows))
+    submit = next(each for each in found.kinds if each.better.action == "calling `submit`")
+    assert submit.q < 0.1
+    assert submit.apart
+    assert not found.certain
+    assert "perhaps a difference of what they had seen" in found.sentence
+    assert found.advice.startswith("Name states that recur")
+
+
+def test_a_repetition_is_compared_with_sessions_that_made_the_same_calls() -> None:
+    """B is better at the start; later A is frequent, so those who began with A repeat more."""
+    rng, rows = np.random.default_rng(0), []
+    for number in range(80):
+        first = "A" if rng.random() < 0.5 else "B"
+        later = "A" if rng.random() < 0.85 else "B"
+        steps = [("start", call(first)), ("hall", call("C")), ("Error: no", call(later))]
+        rows.append((f"{number // 16}", steps, float(rng.random() < (0.2, 0.8)[first == "B"])))
+    found = decisions(sessions(*rows))
+    assert found.certain
+    assert not {"repeated call", "call after an error"} & {each.kind for each in found.certain}
+
+
+def test_the_only_other_tool_is_named() -> None:
+    rows = [(f"{n // 10}", [("a", call(("get", "put")[n % 2]))], n % 2) for n in range(20)]
+    tool = next(each for each in decisions(sessions(*rows)).kinds if each.kind == "tool")
+    assert (tool.better.action, tool.worse.action) == ("calling `put`", "calling `get`")
+
+
+def test_equal_rewards_are_said() -> None:
+    rows = [("t", [("a", f"{n % 2}"), (f"{n}", "end")], 1.0) for n in range(8)]
+    found = decisions(sessions(*rows))
+    assert found.sentence.startswith("Nothing can be compared")
+    assert found.notes == ("Every session earned 1.",)
+
+
+def test_a_file_that_holds_every_session_twice_is_noted() -> None:
+    rng = np.random.default_rng(0)
+    once = [("t", [("a", f"{rng.integers(9)}"), ("b", f"{n}")], n % 2) for n in range(9)]
+    assert not decisions(sessions(*once)).notes
+    assert "occurs 2 times" in decisions(sessions(*once, *once)).notes[0]
+
+
+def test_of_many_actions_the_most_frequent_are_compared() -> None:
+    rows = [("t", [("a", f"{n}" if n < 300 else "go")], float(n >= 300)) for n in range(330)]
+    fork = decisions(sessions(*rows)).forks[0]
+    assert fork.certain
+    assert fork.better.action == "`go`"
+    assert fork.worse.action == "300 other actions"
+
+
+def test_actions_with_one_beginning_are_told_apart() -> None:
+    same = "cd /srv/application/checkout && python -m pytest tests/integration/"
+    rows = [("t", [("a", same + ("get", "put")[n % 2])], n % 2) for n in range(12)]
+    fork = decisions(sessions(*rows)).forks[0]
+    assert fork.better.action.endswith("tests/integration/put`")
+    assert fork.worse.action.endswith("tests/integration/get`")
+
+
+def test_a_weighted_share_is_not_called_one_of_so_many_sessions() -> None:
+    """Of 2 and 8, 1 and 8 won: weighted, that is no share of 10 sessions."""
+    rows = [("hard", [("a", call("get"))], float(n < 1)) for n in range(2)]
+    rows += [("hard", [("a", call("put"))], 0.0) for n in range(8)]
+    rows += [("easy", [("a", call("get"))], 1.0) for n in range(8)]
+    rows += [("easy", [("a", call("put"))], 0.0) for n in range(8)]
+    tool = next(each for each in decisions(sessions(*rows)).kinds if each.kind == "tool")
+    assert tool.text.endswith("won 86 % on average in 10 sessions, calling `put` 0 % in 16")

@@ -39,3 +39,11 @@ def test_only_tasks_of_both_versions_count() -> None:
     assert (whole.old_sessions, whole.new_sessions) == (20, 20)
     with pytest.raises(ValueError, match="no task in common"):
         changes(sessions(*easy), sessions(*version(3)))
+
+
+def test_a_state_without_text_is_no_sum_over_tasks() -> None:
+    rows = [
+        ("maze", [("start", "go"), ("", "left" if n % 2 else "right")], n % 2) for n in range(9)
+    ]
+    _, state = changes(sessions(*rows), sessions(*rows))
+    assert state.text.startswith("maze, at “”: won")

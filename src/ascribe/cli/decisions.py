@@ -13,7 +13,16 @@ from rich.text import Text
 from typer import Argument, Option
 
 from ascribe.cli import options, screen
-from ascribe.decisions import By, Decision, Decisions, Outcome, Scope, decisions_of, usable
+from ascribe.decisions import (
+    By,
+    Decision,
+    Decisions,
+    Outcome,
+    Scope,
+    decisions_of,
+    left_out,
+    usable,
+)
 from ascribe.decisions.decision import signed
 from ascribe.decisions.versions import Change, changes
 from ascribe.steps.hints import unknown
@@ -79,6 +88,8 @@ def decisions(
     """
     if len(files) > 2:
         screen.wrong_call("give one file, or two: the old version and the new one")
+    if len(files) == 2 and (by, scope, outcome) != ("text", "task", "return"):
+        screen.wrong_call("--by, --scope and --outcome are for one file; leave them out for two")
     terms = [] if fail_if is None else _terms(fail_if, len(files))
     sessions = options.sessions(form, group, reward, state)
     wanted = {*KNOWN_COLUMNS, "won", "rewritten"}
@@ -94,9 +105,11 @@ def decisions(
             described = [_numbers(found), *(_flat(each) for each in found.decisions)]
             shown = found.as_dict()
         else:
-            changed = changes(*(usable(rollouts)[0].table for rollouts in read))
+            kept = [usable(rollouts) for rollouts in read]
+            changed = changes(*(rollouts.table for rollouts, _ in kept))
+            notes = left_out(sum(dropped for _, dropped in kept))
             described = [each.as_dict() for each in changed]
-            shown = {"changes": described}
+            shown = {"changes": described, "notes": notes}
     failing = _failing(terms, described)
     if as_json:
         screen.print_json({**shown, "failed": bool(failing)})
@@ -104,8 +117,11 @@ def decisions(
         print_decisions(found)
     else:
         _print_changes(changed)
+        _print_notes(notes)
     if failing:
-        said = failing[0].get("text") or f"success {failing[0]['success']:.3g}"
+        said = failing[0].get("text") or ", ".join(
+            f"{name} {failing[0][name]:.3g}" for name, _, _ in terms
+        )
         screen.err.print(Text(f"failed: {fail_if}: {screen.safe(said, 400)}", style="red"))
         raise typer.Exit(1)
 
@@ -114,7 +130,7 @@ def _terms(condition: str, files: int) -> list[tuple[str, str, float]]:
     """The comparisons of a condition such as ``drop > 0.1 and q < 0.1``; exits for any other."""
     terms = []
     for part in condition.split(" and "):
-        match = re.fullmatch(r"\s*(\w+)\s*(<=|>=|<|>)\s*(-?[0-9]*\.?[0-9]+)\s*", part)
+        match = re.fullmatch(r"\s*(\w+)\s*(<=|>=|<|>)\s*(-?[0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*", part)
         if match is None:
             screen.wrong_call(
                 f"cannot read the condition {screen.safe(part)!r}; write a name, <, <=, > or >=, "
@@ -177,7 +193,11 @@ def print_decisions(found: Decisions) -> None:
     if found.untested:
         forks = f"{counted(found.untested, 'fork')} {'has' if found.untested == 1 else 'have'}"
         screen.out.print(Text(f"{forks} too few sessions for a test; --json lists some.", "dim"))
-    for note in found.notes:
+    _print_notes(found.notes)
+
+
+def _print_notes(notes: Sequence[str]) -> None:
+    for note in notes:
         screen.out.print(Text(screen.safe(note, 1000)))
 
 

@@ -1,12 +1,13 @@
 """Decisions: which action in which state decided the outcome, and how sure that is."""
 
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from ascribe.decisions.attempts import Outcome, Scope, attempts
+from ascribe.decisions.attempts import Attempts, Outcome, Scope, attempts
 from ascribe.decisions.contrasts import LEVEL
 from ascribe.decisions.decision import CONSEQUENCES, FORK, Decision, Side, certainty, rated
 from ascribe.decisions.forks import forks
@@ -39,6 +40,8 @@ ONE_EACH = (
     "shown compares sessions of different tasks: a difference may come from the tasks, so none is "
     "called certain. To be sure, let the agent try some tasks several times."
 )
+FEWEST_TOLD = 8
+"""Different sessions without which it may be chance that each occurs twice."""
 CONSEQUENCE = "Length and giving up may follow from how a session went as well as decide it."
 
 
@@ -86,7 +89,10 @@ class Decisions:
             first = self.certain[0]
             return f"{_capital(first.text)}: {first.how_sure}."
         if not self.decisions:
-            return "No two attempts at one task decided differently in the same situation."
+            return (
+                "Nothing can be compared: no two attempts at one task decided differently in the "
+                "same situation and earned different rewards."
+            )
         first = self.decisions[0]
         return f"No decision is certain yet. The likeliest is {first.text}: {first.how_sure}."
 
@@ -97,7 +103,10 @@ class Decisions:
             better, worse = self.certain[0].better, self.certain[0].worse
             return f"Prefer {better.action}." if better.named else f"Avoid {worse.action}."
         if self.decisions and (more := self.decisions[0].more):
-            return f"Sample about {counted(more, 'more attempt')} of each task that counts there."
+            which = "this task" if self.decisions[0].tasks == 1 else "each of these tasks"
+            return f"Sample about {counted(more, 'more attempt')} of {which}."
+        if self.decisions and self.decisions[0].apart:
+            return "Name states that recur, such as with --by key or --by cluster."
         if self.sessions == self.tasks:
             return "Let the agent try some tasks several times."
         return ""
@@ -154,10 +163,13 @@ def decisions_of(
     }
     states = state_labels(kept.table, by)
     found = decisions(kept.table, states=states, scope=scope, outcome=outcome, **flags)
-    if not dropped:
-        return found
+    return replace(found, notes=(*found.notes, *left_out(dropped)))
+
+
+def left_out(dropped: int) -> list[str]:
+    """The note that groups were left out; none if none were."""
     note = f"Left out: {counted(dropped, 'group')} with broken rows; ascribe check says more."
-    return replace(found, notes=(*found.notes, note))
+    return [note] if dropped else []
 
 
 def state_labels(table: StepTable, by: By) -> Ints | None:
@@ -207,15 +219,20 @@ def decisions(
     if sessions == tasks:
         tried = attempts(table, scope="batch", **options)
         notes.append(ONE_EACH)
+    if tried.spread == 0:
+        notes.append(f"Every session earned {tried.outcome[0]:.3g}.")
+    if (times := _copies(tried)) > 1:
+        notes.append(
+            f"Every session occurs {times} times, step for step. If these are copies and no "
+            "attempts, remove them: they make everything look surer than it is."
+        )
     pooled = kinds(tried, rng)
-    after = [each for each in pooled if each.kind in CONSEQUENCES]
-    if after:
+    if any(each.kind in CONSEQUENCES for each in pooled):
         notes.append(CONSEQUENCE)
-    if not tried.across:
-        found += [each for each in pooled if each.kind not in CONSEQUENCES]
-        pooled = after
-    # What is not claimed, or may be a consequence, must not make it easier for others to be found.
-    ordered = sorted([*rated(found), *rated(pooled)], key=certainty)
+    found += pooled
+    # What is not claimed must not make it easier for others to be found.
+    families = ([each for each in found if bool(each.doubt) is doubt] for doubt in (False, True))
+    ordered = sorted((each for family in families for each in rated(family)), key=certainty)
     success = np.bincount(tried.steps.group_of_trajectory, tried.won) / np.bincount(
         tried.steps.group_of_trajectory
     )
@@ -228,6 +245,15 @@ def decisions(
         untested=untested + sum(math.isnan(each.p) for each in ordered),
         notes=tuple(notes),
     )
+
+
+def _copies(tried: Attempts) -> int:
+    """How often every session occurs, step for step; 1 if too few differ to tell copies."""
+    steps = tried.steps
+    done = np.split(np.stack([steps.state, steps.action], axis=1), steps.starts[1:])
+    told = zip(steps.group_of_trajectory.tolist(), tried.outcome.tolist(), done, strict=True)
+    counts = Counter((task, outcome, rows.tobytes()) for task, outcome, rows in told)
+    return math.gcd(*counts.values()) if len(counts) >= FEWEST_TOLD else 1
 
 
 def _capital(text: str) -> str:

@@ -21,6 +21,7 @@ from itertools import combinations
 from statistics import NormalDist
 
 import numpy as np
+import numpy.typing as npt
 
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
@@ -130,7 +131,7 @@ def _permuted(
 ) -> tuple[float, float, float]:
     """The p value, and both ends of the interval; more dealings where few are as extreme."""
     sum_, own = observed
-    near = 1e-9 * max(1.0, float(np.abs(centred).max()))
+    near = 1e-9 * float(np.abs(centred).max())
     for dealings in DEALINGS:
         sums, theirs, exact = _dealt(centred, size, ones, dealings, rng)
         extreme = min(int((sums >= sum_ - near).sum()), int((sums <= sum_ + near).sum()))
@@ -219,10 +220,12 @@ def _choices(n: int, k: int) -> Floats:
     return rows
 
 
-@lru_cache(maxsize=16)
-def _ranks(n: int, dealings: int) -> Ints:
+@lru_cache(maxsize=4)
+def _ranks(n: int, dealings: int) -> npt.NDArray[np.int32]:
     """Random orders of n; the seed is their own, so that no p value depends on other tests."""
-    return np.random.default_rng(n).permuted(np.tile(np.arange(n), (dealings, 1)), axis=1)
+    return np.random.default_rng(n).permuted(
+        np.tile(np.arange(n, dtype=np.int32), (dealings, 1)), axis=1
+    )
 
 
 def _log_ways(n: int, k: int) -> float:

@@ -80,6 +80,8 @@ class Decision:
             there is nothing to settle, or no difference.
         across: whether sessions of different tasks were compared with each other, so that the
             difference may be one of tasks.
+        apart: whether some were compared that had not come to the same state, so that the
+            difference may be one of what they had seen.
         binary: whether outcomes are 0 and 1.
     """
 
@@ -96,34 +98,50 @@ class Decision:
     q: float = math.nan
     more: int | None = None
     across: bool = False
+    apart: bool = False
     binary: bool = False
 
     @property
     def certain(self) -> bool:
         """Whether it is among findings of which at most a tenth are expected to be false.
 
-        What may be a consequence, or a difference of tasks, never is.
+        What may be a consequence, or a difference of tasks or of what was seen, never is.
         """
-        return self.q <= LEVEL and not self.across and self.kind not in CONSEQUENCES
+        return self.q <= LEVEL and not self.doubt
+
+    @property
+    def doubt(self) -> str:
+        """What else the difference may be, so that nothing is claimed; mostly empty."""
+        if self.across:
+            return "a difference of tasks"
+        if self.kind in CONSEQUENCES:
+            return "a consequence"
+        return "a difference of what they had seen" if self.apart else ""
 
     @property
     def where(self) -> str:
         """The task, or how many, and the state."""
         where = one_line(self.task, LONGEST) or f"over {counted(self.tasks, 'task')}"
-        return where + (f", at “{one_line(self.state, LONGEST)}”" if self.state else "")
+        return where + (f", at “{one_line(self.state, LONGEST)}”" if self.kind == FORK else "")
 
     @property
     def text(self) -> str:
         """What was found, in one sentence."""
         where, first, other = self.where, self.better, self.worse
-        if self.binary:
+        if self.binary and self.kind == FORK and self.tasks == 1:
             sides = [
                 f"{each.won:.0%} of {each.sessions}".replace("%", " %") for each in (first, other)
             ]
             return f"{where}: {first.action} won {sides[0]}, {other.action} {sides[1]}"
+        verb = "won" if self.binary else "earned"
+        means = (
+            f"{each.mean:.0%}".replace("%", " %") if self.binary else f"{each.mean:.3g}"
+            for each in (first, other)
+        )
+        # Weighted over situations, so that it may be no share of these sessions.
         return (
-            f"{where}: {first.action} earned {first.mean:.3g} on average in "
-            f"{counted(first.sessions, 'session')}, {other.action} {other.mean:.3g} in "
+            f"{where}: {first.action} {verb} {next(means)} on average in "
+            f"{counted(first.sessions, 'session')}, {other.action} {next(means)} in "
             f"{other.sessions:,}"
         )
 
@@ -138,9 +156,8 @@ class Decision:
             return f"certain ({size}, q {self.q:.2g})"
         if math.isnan(self.p):
             return "too few sessions to tell"
-        if self.kind in CONSEQUENCES or self.across:
-            cause = "a difference of tasks" if self.across else "a consequence"
-            return f"perhaps {cause} ({size}, p {self.p:.2g})"
+        if self.doubt:
+            return f"perhaps {self.doubt} ({size}, p {self.p:.2g})"
         more = (
             "" if self.more is None else f"; about {counted(self.more, 'more attempt')} would tell"
         )
@@ -160,6 +177,7 @@ class Decision:
             "more": self.more,
             "certain": self.certain,
             "across": self.across,
+            "apart": self.apart,
             "text": self.text,
         }
 
@@ -181,6 +199,7 @@ def compare(
     rng: np.random.Generator,
     tests: int = 1,
     state: str = "",
+    apart: bool = False,
 ) -> Decision:
     """The decision that sessions took at these places, each session at one.
 
@@ -194,6 +213,7 @@ def compare(
         rng: source of randomness.
         tests: how many comparisons this one was picked from.
         state: the text of the state.
+        apart: whether some sessions had not come to the same state.
     """
     steps = attempts.steps
     session = steps.trajectory[places]
@@ -226,7 +246,7 @@ def compare(
     alone = "" if groups.size > 1 else _name(attempts, int(places[0]))
     needed = sessions_needed(found, sides[0].sessions, sides[1].sessions, LEVEL / tests)
     all_sessions = int(attempts.group_sizes[groups].sum())
-    if attempts.across:
+    if attempts.across or apart:
         needed = None  # more of the same would not tell
     if needed is not None:  # not every attempt comes to this decision
         needed = math.ceil(needed * all_sessions / places.size / groups.size)
@@ -243,6 +263,7 @@ def compare(
         p=min(1.0, found.p * tests),
         more=needed,
         across=attempts.across,
+        apart=apart,
         binary=attempts.binary,
     )
 
@@ -261,6 +282,19 @@ def _frequent(texts: Sequence[str]) -> list[str]:
 def call(action: str) -> str:
     """An action in a sentence: a call as ``name(key=value)``, in one line."""
     return f"`{one_line(readable(action), LONGEST)}`"
+
+
+def calls(first: str, other: str) -> tuple[str, str]:
+    """Two actions in a sentence, from where they part if their beginnings look the same."""
+    if call(first) != call(other):
+        return call(first), call(other)
+    if readable(first) != readable(other):
+        first, other = readable(first), readable(other)
+    both = zip(first, other, strict=False)
+    parted = next((place for place, (one, two) in enumerate(both) if one != two), len(first))
+    start = max(0, min(parted, len(other)) - LONGEST // 2)
+    cut = [f"`{'…' if start else ''}{one_line(text[start:], LONGEST)}`" for text in (first, other)]
+    return cut[0], cut[1]
 
 
 def rated(decisions: Sequence[Decision]) -> list[Decision]:
@@ -284,6 +318,7 @@ def certainty(decision: Decision) -> tuple[Any, ...]:
         not decision.certain,
         decision.kind in CONSEQUENCES,
         not tested,
+        decision.apart,
         decision.q if tested else 0.0,
         decision.p if tested else 0.0,
         -size,

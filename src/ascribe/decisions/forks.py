@@ -1,9 +1,9 @@
 """Forks: states in which sessions of a task took different actions.
 
 A session decides at its first visit to a state; what it does when it comes back is a consequence.
-Each action is compared with all others taken in the state. The fork is told by the comparison with
-the largest standard score, and its p value is multiplied by the number of comparisons that could
-have been chosen.
+Each action, or each of the most frequent ones, is compared with all others taken in the state. The
+fork is told by the comparison with the largest standard score, and its p value is multiplied by the
+number of comparisons that could have been chosen.
 """
 
 import math
@@ -13,13 +13,15 @@ import numpy as np
 
 from ascribe.decisions.attempts import Attempts
 from ascribe.decisions.contrasts import LEVEL, both_sides, smallest_p, standard_score
-from ascribe.decisions.decision import FORK, Decision, call, compare
+from ascribe.decisions.decision import FORK, Decision, calls, compare
 from ascribe.steps import segments
 from ascribe.steps.arrays import Ints
 
 FEWEST = 6
 """Sessions in a state without which no p value is at most ``LEVEL``: half of six can be chosen in
 20 ways."""
+MOST_ACTIONS = 20
+"""Actions of a state that are compared with the others, the most frequent ones."""
 MOST_UNTESTED = 100
 """Forks with too few sessions for a test that are told all the same, those with the most first."""
 
@@ -63,9 +65,10 @@ def _fork(
     """The fork at these places; None if no task has two sides, or it cannot be tested but must."""
     steps = attempts.steps
     action, session = steps.action[places], steps.trajectory[places]
-    taken, firsts = np.unique(action, return_index=True)
-    texts = attempts.texts(places[firsts])
-    taken = taken[sorted(range(taken.size), key=texts.__getitem__)]  # codes depend on row order
+    taken, firsts, times = np.unique(action, return_index=True, return_counts=True)
+    texts = attempts.texts(places[firsts])  # codes depend on row order
+    order = sorted(range(taken.size), key=lambda number: (-times[number], texts[number]))
+    taken = taken[order[:MOST_ACTIONS]]
     # Between two actions there is one comparison, seen from either.
     candidates = []
     for one in taken[:1] if taken.size == 2 else taken:
@@ -80,14 +83,14 @@ def _fork(
     able, _, inside, side, stratum = max(candidates, key=lambda each: each[:2])
     at = places[inside]
     others = np.unique(steps.action[at[~side]]).size
-    first, other = (call(attempts.texts(at[chosen][:1])[0]) for chosen in (side, ~side))
+    first, other = calls(*(attempts.texts(at[chosen][:1])[0] for chosen in (side, ~side)))
     found = compare(
         attempts,
         FORK,
         at,
         side,
         stratum,
-        names=(first, other if others == 1 else f"{others} other actions"),
+        names=(first, other if others == 1 else f"{others:,} other actions"),
         rng=rng,
         tests=sum(each[0] == able for each in candidates),
         state=attempts.table.state.take(steps.rows[places[:1]]).texts()[0] or "",

@@ -3,8 +3,9 @@
 Whether a session *ever* called a tool depends on how long it lasted, and failing sessions last
 longer; so sessions are not compared by that. A session is compared at its first opportunity: the
 first step at which, in the same task and situation, some sessions decided this way and others did
-not. The situation is the state, if another session of the task came to it, and otherwise the number
-of the step with the tool called before.
+not. The situation is the state, if another session of the task came to it. Where that tells
+nothing, it is the number of the step with the tool called before; after the first step, what the
+sessions have seen may differ then, so nothing is claimed from that.
 """
 
 import re
@@ -38,9 +39,11 @@ class Kind(NamedTuple):
     Attributes:
         kind: what it is called.
         did: what those who did it are said to have done.
-        else_: what the others did.
+        else_: what the others did; empty if their tools say it.
         possible: places at which it could be done.
         done: places at which it was done.
+        given: label of what else must be equal for a comparison, because it is part of what is
+            compared: whether a call is a repetition also depends on the calls before it.
     """
 
     kind: str
@@ -48,35 +51,68 @@ class Kind(NamedTuple):
     else_: str
     possible: Bools
     done: Bools
+    given: Ints | None = None
 
 
 def kinds(attempts: Attempts, rng: np.random.Generator) -> list[Decision]:
     """Every kind of decision that sessions of one task took differently, without its rate."""
-    situation = _situations(attempts)
+    situation, met = _situations(attempts)
     found, seen = [], set()
     for kind in _kinds(attempts):
-        places = np.flatnonzero(kind.possible)
-        open_, _ = both_sides(kind.done[places], situation[places])
-        places = _first_of_session(attempts, places[open_])
-        if not places.size:
-            continue
-        stratum = segments.by_appearance(situation[places], int(situation.max()) + 1)[0]
-        inside, stratum = both_sides(kind.done[places], stratum)
-        places = places[inside]
-        outcome = attempts.outcome[attempts.steps.trajectory[places]]
-        side, names = kind.done[places], (kind.did, kind.else_)
-        # The same sessions on the same sides: one of two tools, a tool that always follows another.
-        same = (places.tobytes(), (side == side[:1]).tobytes())
-        if same in seen:
-            continue
-        seen.add(same)
-        if places.size and smallest_p(outcome, side, stratum) <= LEVEL:
-            found.append(compare(attempts, kind.kind, places, side, stratum, names=names, rng=rng))
+        label = situation
+        if kind.given is not None:
+            label = segments.pairs(situation, kind.given, int(kind.given.max()) + 1)[0]
+        for possible in (kind.possible & met, kind.possible):
+            places, side, stratum = _opportunities(attempts, kind, possible, label)
+            # The same sessions on the same sides: one of two tools, one that always follows another
+            same = (places.tobytes(), (side == side[:1]).tobytes())
+            outcome = attempts.outcome[attempts.steps.trajectory[places]]
+            if same in seen:
+                break
+            if not places.size or smallest_p(outcome, side, stratum) > LEVEL:
+                continue
+            seen.add(same)
+            found.append(
+                compare(
+                    attempts,
+                    kind.kind,
+                    places,
+                    side,
+                    stratum,
+                    names=(kind.did, kind.else_ or _others(attempts, places[~side])),
+                    rng=rng,
+                    apart=not met[places].all(),
+                )
+            )
+            break
     return found
 
 
-def _situations(attempts: Attempts) -> Ints:
-    """What each step may be compared within."""
+def _opportunities(
+    attempts: Attempts, kind: Kind, possible: Bools, label: Ints
+) -> tuple[Ints, Bools, Ints]:
+    """The place at which each session decided, how it did, and what it is compared within."""
+    places = np.flatnonzero(possible)
+    open_, _ = both_sides(kind.done[places], label[places])
+    places = _first_of_session(attempts, places[open_])
+    stratum = segments.by_appearance(label[places], int(label.max()) + 1)[0]
+    inside, stratum = both_sides(kind.done[places], stratum)
+    places = places[inside]
+    return places, kind.done[places], stratum
+
+
+def _others(attempts: Attempts, places: Ints) -> str:
+    """What sessions did that did not call the tool in question: the other tool, if it is one."""
+    tools = np.unique(attempts.tool[places])
+    return "something else" if tools.size > 1 else _calling(attempts.tools[tools[0]])
+
+
+def _calling(tool: str) -> str:
+    return "no call" if tool == TEXT else f"calling `{one_line(tool, 40)}`"
+
+
+def _situations(attempts: Attempts) -> tuple[Ints, Bools]:
+    """What each step may be compared within, and whether sessions have seen the same there."""
     steps, tools = attempts.steps, attempts.tools.size
     count = int(attempts.state.max(initial=-1)) + 1
     visit, visits = segments.pairs(steps.trajectory, attempts.state, count)
@@ -87,9 +123,10 @@ def _situations(attempts: Attempts) -> Ints:
     place = number * (tools + 1) + before
     shared = np.where(visitors > 1, attempts.state, count + place)
     _, label = np.unique(shared, return_inverse=True)
-    return segments.pairs(
+    situation, _ = segments.pairs(
         attempts.stratum[steps.trajectory], label.astype(np.int64), int(label.max()) + 1
-    )[0]
+    )
+    return situation, (visitors > 1) | (number == 0)
 
 
 def _first_of_session(attempts: Attempts, places: Ints) -> Ints:
@@ -111,10 +148,7 @@ def _kinds(attempts: Attempts) -> Iterator[Kind]:
     calls = tool != int(np.flatnonzero(names == TEXT)[0])
     order = np.argsort(-np.bincount(tool, minlength=names.size), kind="stable")
     common = [int(number) for number in order[:MOST_TOOLS] if (tool == number).any()]
-    shown = {
-        number: "no call" if names[number] == TEXT else f"calling `{one_line(names[number], 40)}`"
-        for number in common
-    }
+    shown = {number: _calling(names[number]) for number in common}
     before = _shifted(attempts, tool, names.size)
     # A call that the session has made before, with the same arguments.
     decided, count = segments.pairs(steps.trajectory, steps.action, int(steps.action.max()) + 1)
@@ -122,11 +156,20 @@ def _kinds(attempts: Attempts) -> Iterator[Kind]:
     again[segments.first_rows(decided, count)] = False
     later = np.arange(steps.rows.size) > steps.starts[steps.trajectory]
     if calls.any():
-        yield Kind("repeated call", "repeating an earlier call", "a new call", later & calls, again)
+        possible = later & calls
+        made = _made_before(attempts, ~again)
+        yield Kind(
+            "repeated call", "repeating an earlier call", "a new call", possible, again, made
+        )
     failed = _after_errors(attempts)
     same = tool == before
     yield Kind(
-        "call after an error", "the same tool again after an error", "something else", failed, same
+        "call after an error",
+        "the same tool again after an error",
+        "something else",
+        failed,
+        same,
+        before,
     )
     last = np.append(steps.trajectory[1:] != steps.trajectory[:-1], True)
     if calls.any():
@@ -144,13 +187,23 @@ def _kinds(attempts: Attempts) -> Iterator[Kind]:
     yield Kind("invalid call", "an invalid action", "a valid one", every, ~steps.valid)
     yield Kind("summary", "a summary of the context here", "none here", every, attempts.rewritten)
     for number in common:
-        yield Kind("tool", shown[number], "something else", every, tool == number)
+        yield Kind("tool", shown[number], "", every, tool == number)
     for earlier in common:
         after = before == earlier
         for number in common:
             did = f"{shown[number]} right after `{one_line(names[earlier], 40)}`"
             if earlier != number and names[earlier] != TEXT:
-                yield Kind("tool after tool", did, "something else", after, tool == number)
+                yield Kind("tool after tool", did, "", after, tool == number)
+
+
+def _made_before(attempts: Attempts, new: Bools) -> Ints:
+    """A label of the calls that the session has made before each step, in any order."""
+    steps = attempts.steps
+    numbers = np.random.default_rng(0).integers(1 << 62, size=int(steps.action.max()) + 1)
+    sums = np.cumsum(np.where(new, numbers[steps.action], 0))  # may wrap, which does no harm
+    before = np.append(0, sums[:-1])
+    _, label = np.unique(before - before[steps.starts][steps.trajectory], return_inverse=True)
+    return label.astype(np.int64)
 
 
 def _at(places: Ints, size: int) -> Bools:

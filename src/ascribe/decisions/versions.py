@@ -36,6 +36,7 @@ class Change:
         old_share: share of the old version's sessions that took it.
         new_share: share of the new version's.
         choice_p: by permutation, for the share.
+        tasks: how many tasks count.
         binary: whether outcomes are 0 and 1.
     """
 
@@ -53,6 +54,7 @@ class Change:
     old_share: float = math.nan
     new_share: float = math.nan
     choice_p: float = math.nan
+    tasks: int = 1
     binary: bool = False
 
     @property
@@ -68,20 +70,19 @@ class Change:
     @property
     def text(self) -> str:
         """What changed, in one sentence."""
-        where = "over all tasks"
-        if self.state:
+        where = f"over {counted(self.tasks, 'task')} of both versions"
+        if not math.isnan(self.old_share):
             where = f"{one_line(self.task, LONGEST)}, at “{one_line(self.state, LONGEST)}”"
-        sides = ((self.old, self.old_sessions), (self.new, self.new_sessions))
         was, is_ = (
-            f"{mean:.0%}".replace("%", " %") if self.binary else f"{mean:.3g}" for mean, _ in sides
+            f"{mean:.0%}".replace("%", " %") if self.binary else f"{mean:.3g}"
+            for mean in (self.old, self.new)
         )
-        verb = "won" if self.binary else "earned"
-        said = f"{where}: {verb} {was} of {sides[0][1]:,} before, {is_} of {sides[1][1]:,} now"
-        if not self.binary:
-            said = (
-                f"{where}: earned {was} in {counted(sides[0][1], 'session')} before, {is_} in "
-                f"{sides[1][1]:,} now"
-            )
+        before, now = f"{self.old_sessions:,}", f"{self.new_sessions:,}"
+        if self.binary and self.tasks == 1:
+            said = f"{where}: won {was} of {before} before, {is_} of {now} now"
+        else:  # weighted over tasks, so that it may be no share of these sessions
+            said = f"{where}: {'won' if self.binary else 'earned'} {was} on average in "
+            said += f"{counted(self.old_sessions, 'session')} before, {is_} in {now} now"
         low, high = (signed(end, points=self.binary) for end in (self.low, self.high))
         said += f" ({signed(self.new - self.old, points=self.binary)}"
         said += f"{' points' if self.binary else ''}, 90 % interval {low} to {high})"
@@ -175,6 +176,7 @@ def _change(
         low=max(found.low, -spread),
         high=min(found.high, spread),
         p=found.p if smallest_p(outcome, side, stratum) <= LEVEL else math.nan,
+        tasks=int(stratum.max()) + 1,
         binary=tried.binary,
     )
     if not state:
