@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe.decisions.contrasts import (
+    _welch,
     both_sides,
     contrast,
     discovery_rate,
@@ -60,10 +61,32 @@ def test_the_interval_inverts_the_test() -> None:
     rng = np.random.default_rng(1)
     outcome, side = rng.normal(size=9), np.arange(9) < 4
     found = contrast(outcome, side, np.zeros(9, dtype=np.int64), rng)
-    for shift, refused in ((found.low - 0.01, True), (found.low + 0.01, False)):
-        assert (slow(outcome - shift * side, side)[1] <= 0.1) == refused
-    for shift, refused in ((found.high + 0.01, True), (found.high - 0.01, False)):
-        assert (slow(outcome - shift * side, side)[1] <= 0.1) == refused
+    for end, out in ((found.low, -0.01), (found.high, 0.01)):
+        assert slow(outcome - (end + out) * side, side)[1] <= 0.1
+        for shift, refused in ((end + out, True), (end - out, False)):
+            again = contrast(outcome - shift * side, side, np.zeros(9, dtype=np.int64), rng)
+            assert (again.p <= 0.1) == refused
+
+
+def test_a_rare_and_risky_action_is_not_taken_for_a_bad_one() -> None:
+    found = []
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        side = np.arange(60) < 8
+        outcome = rng.normal(size=60) * np.where(side, 1.0, 0.1)
+        found.append(contrast(outcome, side, np.zeros(60, dtype=np.int64), rng))
+    assert np.mean([each.p <= 0.1 for each in found]) < 0.17
+    assert np.mean([each.low <= 0 <= each.high for each in found]) > 0.83
+
+
+def test_welch_agrees_with_tables_of_students_t() -> None:
+    # With equal variances and sizes it is Student's test with 2 (n - 1) degrees of freedom.
+    five = np.array([10])
+    for score, p in ((1.86, 0.1), (2.306, 0.05), (3.355, 0.01)):
+        # Variances 1: the error of the sum is sqrt(2.5 * (1 + 1) / 2).
+        found, reach = _welch(score * math.sqrt(2.5), (4.0, 4.0), five, five / 2, 0.1)
+        assert found == pytest.approx(p, rel=0.03)
+        assert reach == pytest.approx(1.86 * math.sqrt(2.5), rel=0.01)
 
 
 def test_easy_tasks_do_not_speak_for_a_side() -> None:
