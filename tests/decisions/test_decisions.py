@@ -224,7 +224,9 @@ def test_a_repetition_is_compared_with_sessions_that_made_the_same_calls() -> No
 
 def test_the_only_other_tool_is_named() -> None:
     rows = [(f"{n // 10}", [("a", call(("get", "put")[n % 2]))], n % 2) for n in range(20)]
-    tool = next(each for each in decisions(sessions(*rows)).kinds if each.kind == "tool")
+    found = decisions(sessions(*rows))
+    tool = found.decisions[0]
+    assert found.advice == "Prefer calling `put`."
     assert (tool.better.action, tool.worse.action) == ("calling `put`", "calling `get`")
 
 

@@ -22,6 +22,8 @@ from ascribe.steps.problems import counted, one_line
 FORK = "fork"
 CONSEQUENCES = ("length", "giving up")
 """Kinds that may follow from how a session went as well as decide it."""
+ELSE = "something else"
+"""What sessions did if it has no name."""
 LONGEST = 60
 """Characters of a state or an action in a sentence."""
 
@@ -237,7 +239,7 @@ def compare(
         at = at[np.argsort(-outcome[at] if better else outcome[at], kind="stable")]
         taken = tuple(_frequent(attempts.texts(places[at]))) if kind == FORK else ()
         name, rows = names[len(sides)], steps.rows[places[at]]
-        is_named = len(sides) == 0 or len(taken) == 1
+        is_named = len(sides) == 0 or len(taken) == 1 or (kind == "tool" and name != ELSE)
         sides.append(Side(name, at.size, mean, share, is_named, rows, taken))
     low, high = found.low, found.high
     if not first_is_better:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ascribe.decisions.attempts import Attempts
 from ascribe.decisions.contrasts import LEVEL, both_sides, smallest_p
-from ascribe.decisions.decision import Decision, compare
+from ascribe.decisions.decision import ELSE, Decision, compare
 from ascribe.diagnose import TEXT
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Ints
@@ -104,7 +104,7 @@ def _opportunities(
 def _others(attempts: Attempts, places: Ints) -> str:
     """What sessions did that did not call the tool in question: the other tool, if it is one."""
     tools = np.unique(attempts.tool[places])
-    return "something else" if tools.size > 1 else _calling(attempts.tools[tools[0]])
+    return ELSE if tools.size > 1 else _calling(attempts.tools[tools[0]])
 
 
 def _calling(tool: str) -> str:
@@ -166,7 +166,7 @@ def _kinds(attempts: Attempts) -> Iterator[Kind]:
     yield Kind(
         "call after an error",
         "the same tool again after an error",
-        "something else",
+        ELSE,
         failed,
         same,
         before,
