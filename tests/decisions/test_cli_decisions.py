@@ -121,3 +121,15 @@ def test_hostile_text_is_shown_and_not_obeyed(tmp_path: Path) -> None:
     assert "\x1b" not in shown.stdout
     assert "\u202e" not in shown.stdout
     assert "[bold]" in flat(shown.stdout)
+
+
+@pytest.mark.parametrize("won", ["true", "1"])
+def test_won_may_be_given_at_the_last_step_only(tmp_path: Path, won: str) -> None:
+    lines = []
+    for n in range(12):
+        row = f'{{"group": "t", "trajectory": "{n}", "reward": 0, "action": "{n % 2}", '
+        lines.append(row + '"step": 0, "state": "a"}')
+        lines.append(row + f'"step": 1, "state": "b", "won": {won if n % 2 else "null"}}}')
+    (tmp_path / "won.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    shown = run("decisions", tmp_path / "won.jsonl", "--outcome", "won")
+    assert "`1` won 100 % of 6, `0` 0 % of 6: certain" in flat(shown.stdout)

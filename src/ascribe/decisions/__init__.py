@@ -157,9 +157,10 @@ def decisions_of(
     """
     kept, dropped = usable(rollouts)
     flags = {
-        name: kept.carried.column(name).to_numpy()
+        name: kept.carried.column(name).cast("bool").fill_null(False).to_numpy()
         for name in ("won", "rewritten")
-        if name in kept.carried.column_names and str(kept.carried.column(name).type) == "bool"
+        if name in kept.carried.column_names
+        and str(kept.carried.column(name).type) in ("bool", "int64")
     }
     states = state_labels(kept.table, by)
     found = decisions(kept.table, states=states, scope=scope, outcome=outcome, **flags)
