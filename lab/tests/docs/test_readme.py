@@ -9,6 +9,7 @@ where that is possible; or one of those in ``ELSEWHERE``.
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -244,6 +245,8 @@ def test_the_readme_top_to_bottom(tmp_path: Path) -> None:
     bin_path = f"{tmp_path / 'env' / 'bin'}{os.pathsep}{os.environ['PATH']}"
     environment = {name: each for name, each in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"PATH": bin_path, "COLUMNS": "100"}
+    for own in ("sessions", "old", "new"):  # the reader's files
+        shutil.copy(clone / "examples" / "conversations.jsonl", clone / f"{own}.jsonl")
     # What is shown before it is installed: Ascribe itself.
     blocks = sorted(walk(), key=lambda block: block[0] != "Install")
     spent, code = {}, ""
