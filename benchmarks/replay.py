@@ -46,11 +46,11 @@ TEXTCRAFT = Setup("textcraft", {"depth": 2}, "plain", "serial").with_expert()
 SOKOBAN = Setup("sokoban", {"boxes": (1,)}, "plain", "serial").with_expert()
 TURNS = {"textcraft": 8, "sokoban": 20}
 CASES: list[tuple[str, Setup, int, int, States]] = [
-    ("textcraft, 16 attempts", TEXTCRAFT, 40, 16, "environment"),
-    ("textcraft, 64 attempts", TEXTCRAFT, 16, 64, "environment"),
-    ("textcraft by observation, 16 attempts", TEXTCRAFT, 40, 16, "observation"),
-    ("sokoban, 16 attempts", SOKOBAN, 40, 16, "environment"),
-    ("sokoban, 64 attempts", SOKOBAN, 16, 64, "environment"),
+    ("textcraft, 16 attempts", TEXTCRAFT, 60, 16, "environment"),
+    ("textcraft, 64 attempts", TEXTCRAFT, 60, 64, "environment"),
+    ("textcraft by observation, 16 attempts", TEXTCRAFT, 60, 16, "observation"),
+    ("sokoban, 16 attempts", SOKOBAN, 60, 16, "environment"),
+    ("sokoban, 64 attempts", SOKOBAN, 30, 64, "environment"),
 ]
 CONTINUATIONS = 64
 POLICY = "textcraft, SmolLM2, 12 attempts"
@@ -138,7 +138,7 @@ def smollm2(figures: common.Figures, folder: Path) -> None:
         judges["SmolLM2"] = model_judge(policy, steps, by_name)
         emit_judges(figures, POLICY, judges, steps, found)
         case = "textcraft, judged by SmolLM2"
-        scripted(figures, case, TEXTCRAFT, (8, 16), "environment", judge=policy)
+        scripted(figures, case, TEXTCRAFT, (16, 16), "environment", judge=policy)
 
 
 def measured(
