@@ -156,14 +156,15 @@ def decisions_of(
         TableError: if no group of the file can be compared.
     """
     kept, dropped = usable(rollouts)
-    flags = {
-        name: kept.carried.column(name).cast("bool").fill_null(False).to_numpy()
-        for name in ("won", "rewritten")
-        if name in kept.carried.column_names
-        and str(kept.carried.column(name).type) in ("bool", "int64")
-    }
     states = state_labels(kept.table, by)
-    found = decisions(kept.table, states=states, scope=scope, outcome=outcome, **flags)
+    found = decisions(
+        kept.table,
+        won=kept.flag("won"),
+        rewritten=kept.flag("rewritten"),
+        states=states,
+        scope=scope,
+        outcome=outcome,
+    )
     return replace(found, notes=(*found.notes, *left_out(dropped)))
 
 

@@ -226,8 +226,8 @@ def _split(path: Path, rollouts: Rollouts) -> list[Batch]:
         values = carried.column(name)
         return values.to_numpy() if fits(values.type) and not values.null_count else None
 
-    won, trained = column(WON, kinds.is_boolean), column(TRAINED, kinds.is_floating)
-    finish, rewritten = column(FINISH, kinds.is_string), column(REWRITTEN, kinds.is_boolean)
+    won, rewritten = rollouts.flag(WON), rollouts.flag(REWRITTEN)
+    trained, finish = column(TRAINED, kinds.is_floating), column(FINISH, kinds.is_string)
     checked = carried.select([name for name in CHECKED_COLUMNS if name in carried.column_names])
     batches = []
     for number, rows, part in table.iterations():

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ascribe.steps.arrays import Ints
+from ascribe.steps.arrays import Bools, Ints
 from ascribe.steps.atomic import replacing
 from ascribe.steps.hints import unknown
 from ascribe.steps.lines import LineError, expansion_limit, numbered_lines
@@ -120,6 +120,16 @@ class Rollouts:
         for name in self.carried.column_names:
             table = table.append_column(name, self.carried.column(name))
         return table
+
+    def flag(self, name: str) -> Bools | None:
+        """A carried column of true and false, or 0 and 1, an empty cell being false; or None."""
+        if name not in self.carried.column_names:
+            return None
+        column = self.carried.column(name)
+        if str(column.type) not in ("bool", "int64"):
+            return None
+        flags: Bools = column.cast("bool").fill_null(False).to_numpy()
+        return flags
 
 
 def read_table(path: str | Path) -> StepTable:
