@@ -24,6 +24,7 @@ from ascribe import StepTable
 from ascribe.decisions import LEVEL, Decision, decisions
 from ascribe.decisions.contrasts import both_sides, discovery_rate, standard_score
 from ascribe.decisions.decision import CONSEQUENCES, FORK
+from ascribe.diagnose import wilson
 
 TOOLS = ("search", "shell", "browse", "think", "list")
 SOLVES, RUINS = np.array([0.5, -1.0, 0.0, 0.0, 0.0]), np.array([0.0, 0.6, 0.0, 0.0, 0.0])
@@ -191,7 +192,7 @@ def main() -> None:
                     figures.emit(
                         f"{case}, {method}", "false_discovery_rate", share, "share", "lower", goal
                     )
-                    high = share + 1.96 * float(np.std(shares)) / len(shares) ** 0.5
+                    high = wilson(share, len(shares))[1]
                     figures.emit(f"{case}, {method}", "its_95_high", high, "share", "lower")
                 figures.emit(case, "coverage_90", float(np.mean(covered)), "share", "higher", 0.87)
                 figures.emit(case, "certain", float(np.mean(certain)), "a file", "higher")
