@@ -162,6 +162,16 @@ def _columns(table: StepTable) -> dict[str, Any]:
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
+def test_a_tool_that_another_agent_called_is_not_called_again() -> None:
+    look, ask = call("look"), call("ask")
+    steps = [("s", look), ("tool: Error: no such file", look)]
+    other = [("s", look), ("tool: Error: no such file", ask)]
+    table = sessions(*[("t", steps, 0.0)] * 8, *[("t", other, 1.0)] * 8)
+    two = StepTable.from_columns({**_columns(table), "agent": ["main", "sub"] * 16})
+    assert "call after an error" in {each.kind for each in decisions(table).kinds}
+    assert "call after an error" not in {each.kind for each in decisions(two).kinds}
+
+
 def test_nothing_to_compare_is_said() -> None:
     found = decisions(sessions(("t", [("s", "a")], 1.0), ("t", [("s", "a")], 0.0)))
     assert not found.decisions

@@ -136,9 +136,12 @@ def _first_of_session(attempts: Attempts, places: Ints) -> Ints:
 
 
 def _shifted(attempts: Attempts, values: Ints, first: int) -> Ints:
-    """The value of the step before, ``first`` at the beginning of a session."""
+    """The value of the step before; ``first`` if a session, or another agent, begins."""
     before = np.roll(values, 1)
     before[attempts.steps.starts] = first
+    if attempts.table.agent is not None:
+        agent = attempts.table.agent.codes[attempts.steps.rows]
+        before[agent != np.roll(agent, 1)] = first
     return before
 
 
