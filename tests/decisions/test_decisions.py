@@ -163,9 +163,9 @@ def _columns(table: StepTable) -> dict[str, Any]:
 
 
 def test_a_tool_that_another_agent_called_is_not_called_again() -> None:
-    look, ask = call("look"), call("ask")
-    steps = [("s", look), ("tool: Error: no such file", look)]
-    other = [("s", look), ("tool: Error: no such file", ask)]
+    look, ask, error = call("look", at=1), call("ask"), "tool: Error: no such file"
+    steps = [("s", look), (error, call("look", at=2))]
+    other = [("s", look), (error, ask)]
     table = sessions(*[("t", steps, 0.0)] * 8, *[("t", other, 1.0)] * 8)
     two = StepTable.from_columns({**_columns(table), "agent": ["main", "sub"] * 16})
     assert "call after an error" in {each.kind for each in decisions(table).kinds}
