@@ -38,6 +38,7 @@ class Attempts:
             the scope ``batch`` those of two families.
         tool: number of the tool that each step calls, in ``tools``.
         tools: names of the tools, or first words of commands.
+        calls: whether these are tools.
         rewritten: whether the context was rewritten after each step, such as by a summary.
         across: whether sessions of different tasks are compared.
     """
@@ -50,6 +51,7 @@ class Attempts:
     state: Ints
     tool: Ints
     tools: Objects
+    calls: bool
     rewritten: Bools
     across: bool
 
@@ -111,7 +113,8 @@ def attempts(
     label = steps.state if states is None else states[steps.rows]
     state = exact(within[steps.trajectory], label, int(label.max(initial=-1)) + 1).labels
     names = [tool_of(text) for text in table.action.values]
-    if set(names) == {TEXT}:
+    calls = set(names) != {TEXT}
+    if not calls:
         words = [_first_word(text) for text in table.action.values]
         names = words if 1 < len(set(words)) <= MOST_VERBS else names
     tools, number = np.unique(np.array([*names, TEXT], dtype=object), return_inverse=True)
@@ -124,6 +127,7 @@ def attempts(
         state=state,
         tool=number[table.action.codes[steps.rows]],
         tools=tools,
+        calls=calls,
         rewritten=np.zeros(steps.rows.size, dtype=np.bool_)
         if rewritten is None
         else rewritten[steps.rows],

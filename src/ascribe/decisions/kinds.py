@@ -104,11 +104,14 @@ def _opportunities(
 def _others(attempts: Attempts, places: Ints) -> str:
     """What sessions did that did not call the tool in question: the other tool, if it is one."""
     tools = np.unique(attempts.tool[places])
-    return ELSE if tools.size > 1 else _calling(attempts.tools[tools[0]])
+    return ELSE if tools.size > 1 else _calling(attempts, tools[0])
 
 
-def _calling(tool: str) -> str:
-    return "no call" if tool == TEXT else f"calling `{one_line(tool, 40)}`"
+def _calling(attempts: Attempts, number: int) -> str:
+    """What a step with this tool, or command, is said to have done."""
+    tool = attempts.tools[number]
+    name = f"`{one_line(tool, 40)}`"
+    return "no call" if tool == TEXT else f"calling {name}" if attempts.calls else name
 
 
 def _situations(attempts: Attempts) -> tuple[Ints, Bools]:
@@ -151,7 +154,7 @@ def _kinds(attempts: Attempts) -> Iterator[Kind]:
     calls = tool != int(np.flatnonzero(names == TEXT)[0])
     order = np.argsort(-np.bincount(tool, minlength=names.size), kind="stable")
     common = [int(number) for number in order[:MOST_TOOLS] if (tool == number).any()]
-    shown = {number: _calling(names[number]) for number in common}
+    shown = {number: _calling(attempts, number) for number in common}
     before = _shifted(attempts, tool, names.size)
     # A call that the session has made before, with the same arguments.
     decided, count = segments.pairs(steps.trajectory, steps.action, int(steps.action.max()) + 1)
