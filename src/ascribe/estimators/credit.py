@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ascribe.estimators.interval import posterior_interval
 from ascribe.groups.actions import KEY_FUNCTIONS, action_keys
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints, Objects
@@ -339,6 +338,8 @@ class Credit:
         Returns:
             The lower and the upper bound of each row; NaN where it has no credit.
         """
+        from ascribe.estimators.interval import posterior_interval
+
         if len(table) != len(self):
             raise ValueError(
                 f"interval: the table has {len(table):,} rows, the credit {len(self):,}; pass the "
