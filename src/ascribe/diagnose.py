@@ -288,12 +288,12 @@ def _histogram(size: Ints) -> dict[str, int]:
     return dict(zip(names, counts.tolist(), strict=True))
 
 
-def wilson(rate: float, trials: int) -> tuple[float, float]:
-    """Wilson's 95 % interval for a share: (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n)."""
+def wilson(rate: float, trials: float, z: float = NINETY_FIVE) -> tuple[float, float]:
+    """Wilson's interval for a share: (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n)."""
     if trials < 1:
         raise ValueError("an interval needs at least one trial")
-    square = NINETY_FIVE**2 / trials
+    square = z**2 / trials
     middle = rate + square / 2
-    reach = NINETY_FIVE * math.sqrt(rate * (1 - rate) / trials + square / (4 * trials))
+    reach = z * math.sqrt(rate * (1 - rate) / trials + square / (4 * trials))
     low, high = (middle - reach) / (1 + square), (middle + reach) / (1 + square)
     return max(0.0, low), min(1.0, high)

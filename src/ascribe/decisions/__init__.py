@@ -219,7 +219,7 @@ def decisions(
     notes = []
     sessions, tasks = tried.steps.trajectory_count, tried.steps.group_count
     if sessions == tasks:
-        tried = attempts(table, scope="batch", **options)
+        tried = tried if tried.across else attempts(table, scope="batch", **options)
         notes.append(ONE_EACH)
     if tried.spread == 0:
         notes.append(f"Every session earned {tried.outcome[0]:.3g}.")
@@ -234,7 +234,12 @@ def decisions(
     found += pooled
     # What is not claimed must not make it easier for others to be found.
     families = ([each for each in found if bool(each.doubt) is doubt] for doubt in (False, True))
-    ordered = sorted((each for family in families for each in rated(family)), key=certainty)
+    settled = (
+        replace(each, more=None) if each.q <= LEVEL else each
+        for family in families
+        for each in rated(family)
+    )
+    ordered = sorted(settled, key=certainty)
     success = np.bincount(tried.steps.group_of_trajectory, tried.won) / np.bincount(
         tried.steps.group_of_trajectory
     )

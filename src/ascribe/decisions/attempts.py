@@ -71,11 +71,12 @@ class Attempts:
         return bool(np.isin(self.outcome, (0.0, 1.0)).all() and (self.won == self.outcome).all())
 
     def first_visits(self) -> Ints:
-        """Places of the first visit of each session to each state, in canonical order."""
+        """Places of the first visit of each session to each state, state by state."""
         visit, count = segments.pairs(
             self.steps.trajectory, self.state, int(self.state.max(initial=-1)) + 1
         )
-        return segments.first_rows(visit, count)
+        places = segments.first_rows(visit, count)
+        return places[np.argsort(self.state[places], kind="stable")]
 
     def texts(self, places: Ints) -> list[str]:
         """The actions at these places, as the table has them."""

@@ -28,6 +28,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+from ascribe.diagnose import wilson
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
 
@@ -39,7 +40,7 @@ second number if fewer than ``ENOUGH`` of the first are as extreme as what was o
 ENOUGH, LARGEST = 10, 500
 """``LARGEST`` is the size of a stratum whose many dealings would take too much memory."""
 POWER = 0.8
-"""How probable it should be that the attempts that ``attempts_needed`` counts settle a question."""
+"""How probable it should be that the attempts that ``sessions_needed`` counts settle a question."""
 
 
 @dataclass(frozen=True)
@@ -203,9 +204,8 @@ def _newcombe(
         share = (mean - least) / (width or 1.0)
         # As many sessions as would give this variance if there were no strata.
         n = float(weight.sum() ** 2 / (weight**2 / sessions).sum())
-        middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-        reach = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-        ends.append((share - (middle - reach), middle + reach - share))
+        low, high = wilson(share, max(n, 1.0), z)
+        ends.append((share - low, high - share))
     (first_down, first_up), (other_down, other_up) = ends
     difference = sides[0][0] - sides[1][0]
     return (

@@ -1,19 +1,15 @@
 """A decision that sessions took differently, and what followed on both sides."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ascribe.decisions.attempts import Attempts
-from ascribe.decisions.contrasts import (
-    LEVEL,
-    contrast,
-    discovery_rate,
-    sessions_needed,
-)
+from ascribe.decisions.contrasts import LEVEL, contrast, discovery_rate, sessions_needed
 from ascribe.groups.responses import readable
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Ints
@@ -26,6 +22,8 @@ ELSE = "something else"
 """What sessions did if it has no name."""
 LONGEST = 60
 """Characters of a state or an action in a sentence."""
+Finding = TypeVar("Finding", bound=Any)
+"""What has a p value and gets a false discovery rate: a ``Decision`` or a ``Change``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,19 +130,15 @@ class Decision:
         where, first, other = self.where, self.better, self.worse
         if self.binary and self.kind == FORK and self.tasks == 1:
             sides = [
-                f"{each.won:.0%} of {each.sessions}".replace("%", " %") for each in (first, other)
+                f"{amount(each.won, share=True)} of {each.sessions}" for each in (first, other)
             ]
             return f"{where}: {first.action} won {sides[0]}, {other.action} {sides[1]}"
         verb = "won" if self.binary else "earned"
-        means = (
-            f"{each.mean:.0%}".replace("%", " %") if self.binary else f"{each.mean:.3g}"
-            for each in (first, other)
-        )
+        high, low = (amount(each.mean, share=self.binary) for each in (first, other))
         # Weighted over situations, so that it may be no share of these sessions.
         return (
-            f"{where}: {first.action} {verb} {next(means)} on average in "
-            f"{counted(first.sessions, 'session')}, {other.action} {next(means)} in "
-            f"{other.sessions:,}"
+            f"{where}: {first.action} {verb} {high} on average in "
+            f"{counted(first.sessions, 'session')}, {other.action} {low} in {other.sessions:,}"
         )
 
     @property
@@ -182,6 +176,11 @@ class Decision:
             "apart": self.apart,
             "text": self.text,
         }
+
+
+def amount(value: float, *, share: bool) -> str:
+    """A mean outcome, in percent if outcomes are 0 and 1."""
+    return f"{value:.0%}".replace("%", " %") if share else f"{value:.3g}"
 
 
 def signed(value: float, *, points: bool) -> str:
@@ -245,7 +244,7 @@ def compare(
     if not first_is_better:
         sides, low, high = sides[::-1], -high, -low
     groups = np.unique(steps.group[places])
-    alone = "" if groups.size > 1 else _name(attempts, int(places[0]))
+    task = attempts.table.group.take(steps.rows[places[:1]]).texts()[0] or ""
     needed = sessions_needed(found, sides[0].sessions, sides[1].sessions, LEVEL / tests)
     all_sessions = int(attempts.group_sizes[groups].sum())
     if attempts.across or apart:
@@ -254,7 +253,7 @@ def compare(
         needed = math.ceil(needed * all_sessions / places.size / groups.size)
     return Decision(
         kind=kind,
-        task=alone,
+        task="" if groups.size > 1 else task,
         tasks=groups.size,
         state=state,
         better=sides[0],
@@ -270,14 +269,8 @@ def compare(
     )
 
 
-def _name(attempts: Attempts, place: int) -> str:
-    return attempts.table.group.take(attempts.steps.rows[[place]]).texts()[0] or ""
-
-
 def _frequent(texts: Sequence[str]) -> list[str]:
-    counts: dict[str, int] = {}
-    for text in texts:
-        counts[text] = counts.get(text, 0) + 1
+    counts = Counter(texts)
     return sorted(counts, key=lambda text: (-counts[text], text))
 
 
@@ -299,16 +292,12 @@ def calls(first: str, other: str) -> tuple[str, str]:
     return cut[0], cut[1]
 
 
-def rated(decisions: Sequence[Decision]) -> list[Decision]:
-    """The decisions with their false discovery rate, the most certain first."""
-    tested = [each for each in decisions if not math.isnan(each.p)]
-    rates = discovery_rate([each.p for each in tested])
-    with_rates = [
-        replace(each, q=float(q), more=None if q <= LEVEL else each.more)
-        for each, q in zip(tested, rates, strict=True)
-    ]
-    untested = [each for each in decisions if math.isnan(each.p)]
-    return sorted([*with_rates, *untested], key=certainty)
+def rated(found: Sequence[Finding]) -> list[Finding]:
+    """Decisions, or changes, with the false discovery rate of those that have a p value."""
+    tested = [each for each in found if not math.isnan(each.p)]
+    rates = discovery_rate([each.p for each in tested]).tolist()
+    with_rates = [replace(each, q=q) for each, q in zip(tested, rates, strict=True)]
+    return with_rates + [each for each in found if math.isnan(each.p)]
 
 
 def certainty(decision: Decision) -> tuple[Any, ...]:

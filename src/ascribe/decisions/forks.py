@@ -33,8 +33,6 @@ def forks(attempts: Attempts, rng: np.random.Generator) -> tuple[list[Decision],
     """
     places = attempts.first_visits()
     label = attempts.state[places]
-    order = np.argsort(label, kind="stable")
-    places, label = places[order], label[order]
     action = attempts.steps.action[places]
     outcome = attempts.outcome[attempts.steps.trajectory[places]]
     count = int(label.max(initial=-1)) + 1

@@ -118,9 +118,8 @@ def _situations(attempts: Attempts) -> tuple[Ints, Bools]:
     """What each step may be compared within, and whether sessions have seen the same there."""
     steps, tools = attempts.steps, attempts.tools.size
     count = int(attempts.state.max(initial=-1)) + 1
-    visit, visits = segments.pairs(steps.trajectory, attempts.state, count)
-    first = segments.first_rows(visit, visits)
-    visitors = np.append(segments.size(attempts.state[first], count), 0)[attempts.state]
+    visited = attempts.state[attempts.first_visits()]
+    visitors = np.append(segments.size(visited, count), 0)[attempts.state]
     before = _shifted(attempts, attempts.tool, tools)
     number = np.arange(steps.rows.size) - steps.starts[steps.trajectory]
     place = number * (tools + 1) + before

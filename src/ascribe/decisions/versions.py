@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ascribe.decisions.attempts import Attempts, attempts
-from ascribe.decisions.contrasts import LEVEL, both_sides, contrast, discovery_rate, smallest_p
-from ascribe.decisions.decision import LONGEST, call, signed
+from ascribe.decisions.contrasts import LEVEL, both_sides, contrast, smallest_p
+from ascribe.decisions.decision import LONGEST, amount, call, rated, signed
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Ints
 from ascribe.steps.problems import counted, one_line
@@ -73,10 +73,7 @@ class Change:
         where = f"over {counted(self.tasks, 'task')} of both versions"
         if not math.isnan(self.old_share):
             where = f"{one_line(self.task, LONGEST)}, at “{one_line(self.state, LONGEST)}”"
-        was, is_ = (
-            f"{mean:.0%}".replace("%", " %") if self.binary else f"{mean:.3g}"
-            for mean in (self.old, self.new)
-        )
+        was, is_ = (amount(mean, share=self.binary) for mean in (self.old, self.new))
         before, now = f"{self.old_sessions:,}", f"{self.new_sessions:,}"
         if self.binary and self.tasks == 1:
             said = f"{where}: won {was} of {before} before, {is_} of {now} now"
@@ -87,9 +84,7 @@ class Change:
         said += f" ({signed(self.new - self.old, points=self.binary)}"
         said += f"{' points' if self.binary else ''}, 90 % interval {low} to {high})"
         if self.action:
-            shares = (
-                f"{share:.0%}".replace("%", " %") for share in (self.old_share, self.new_share)
-            )
+            shares = (amount(each, share=True) for each in (self.old_share, self.new_share))
             said += f"; {call(self.action)} {' to '.join(shares)} of the time"
         return said
 
@@ -131,22 +126,16 @@ def changes(
         )
     whole = _change(tried, steps.starts[inside], is_new, rng)
     places = tried.first_visits()
-    label = tried.state[places]
-    order = np.argsort(label, kind="stable")
-    places, label = places[order], label[order]
     found = []
-    for at in np.split(places, np.flatnonzero(np.diff(label)) + 1):
+    for at in np.split(places, np.flatnonzero(np.diff(tried.state[places])) + 1):
         side = is_new[steps.trajectory[at]]
         if side.any() and not side.all() and not _first_steps(tried, at):
             found.append(_change(tried, at, is_new, rng, state=True))
-    tested = [each for each in found if not math.isnan(each.p)]
-    rates = discovery_rate([each.p for each in tested])
-    rated = [replace(each, q=float(q)) for each, q in zip(tested, rates, strict=True)]
-    rated += [each for each in found if math.isnan(each.p)]
-    rated.sort(
-        key=lambda each: (math.isnan(each.q), each.q, -abs(each.drop), each.task, each.state)
+    states = sorted(
+        rated(found),
+        key=lambda each: (math.isnan(each.q), each.q, -abs(each.drop), each.task, each.state),
     )
-    return (replace(whole, q=whole.p), *rated)
+    return (replace(whole, q=whole.p), *states)
 
 
 def _first_steps(tried: Attempts, places: Ints) -> bool:
