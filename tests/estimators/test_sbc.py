@@ -26,25 +26,47 @@ pytestmark = pytest.mark.unit
 seeds = st.integers(0, 2**32 - 1)
 
 
-def shrunk(values: dict, keys: dict, kappa: float) -> dict:
-    """S of every row that has a key: the sum over the rows with that key, over their number + κ."""
+def shrunk(values: dict, keys: dict, kappa: float, known: dict, less: dict) -> dict:
+    """S of every row that has a key: the sum over the rows with that key, over their number + κ.
+
+    What is ``known`` of a key, its weight and mean, counts as further rows, ``less`` what the
+    levels before found.
+    """
     out = {}
     for i, key in keys.items():
         members = [j for j in keys if keys[j] == key] if key is not None else []
-        total = math.fsum(values[j] for j in members)
-        out[i] = total / (len(members) + kappa) if members else 0.0
+        weight, mean = known.get(key, (0.0, 0.0))
+        total = math.fsum(values[j] for j in members) + weight * (mean - less[i])
+        out[i] = total / (len(members) + weight + kappa) if members else 0.0
     return out
+
+
+def means(values: dict, keys: dict) -> dict:
+    """Number and mean of the rows of each key."""
+    by_key: dict = {}
+    for i, key in keys.items():
+        if key is not None:
+            by_key.setdefault(key, []).append(values[i])
+    return {key: (len(of), math.fsum(of) / len(of)) for key, of in by_key.items()}
 
 
 def joined(*keys: Any) -> tuple | None:
     return None if None in keys else keys
 
 
-def by_loops(table: StepTable, gamma: float, vectors: np.ndarray | None = None) -> dict[int, float]:
+def by_loops(
+    table: StepTable,
+    gamma: float,
+    vectors: np.ndarray | None = None,
+    known: dict[str, dict] | None = None,
+    measured: dict[str, dict] | None = None,
+) -> dict[int, float]:
     """The advantage of every row that takes part, from the formulas.
 
-    With fingerprints, states are clusters of ``RADIUS``; without, they are equal texts.
+    With fingerprints, states are clusters of ``RADIUS``; without, they are equal texts. ``known``
+    is what a memory holds, by level; ``measured`` takes what this table adds to it.
     """
+    known = known or {"own": {}, "task": {}, "state": {}, "action": {}}
     rows = table.to_dicts()
     real = [i for i, row in enumerate(rows) if not row.get("padding")]
     after = {
@@ -90,29 +112,33 @@ def by_loops(table: StepTable, gamma: float, vectors: np.ndarray | None = None) 
     def rest(values: dict, *parts: dict) -> dict:
         return {i: values[i] - sum(part[i] for part in parts) for i in real}
 
-    inside = ((fine, LADDER.fine), (history, LADDER.history))
+    inside = ((fine, LADDER.fine, {}), (history, LADDER.history, {}))
+    nothing, all_of_it = dict.fromkeys(real, 0.0), dict.fromkeys(real, 1.0)
 
     def mean_of(values: dict, kappa: float) -> dict:
-        mean = shrunk(values, task, 0.0)
-        for keys, of_level in ((state, kappa), *inside):
-            more = shrunk(rest(values, mean), keys, of_level)
+        mean = shrunk(values, task, 0.0, known["task"], nothing)
+        for keys, of_level, before in ((state, kappa, known["state"]), *inside):
+            more = shrunk(rest(values, mean), keys, of_level, before, mean)
             mean = {i: mean[i] + more[i] for i in real}
         return mean
 
     size = {i: sum(state[j] == state[i] for j in real) if state[i] else 0 for i in real}
+    size = {i: size[i] + known["state"].get(state[i], (0.0,))[0] for i in real}
     trace = {i: LADDER.state / (size[i] + LADDER.state) for i in real}
-    nothing, all_of_it = dict.fromkeys(real, 0.0), dict.fromkeys(real, 1.0)
     discount = min(gamma, LADDER.discount)
     boot = collected(discount, nothing, all_of_it)
     for _ in range(LADDER.sweeps):
         boot = collected(discount, mean_of(boot, LADDER.state), trace)
     above = rest(boot, mean_of(boot, LADDER.centre))
     credit = nothing
-    for keys, of_level in ((state, LADDER.action), *inside):
-        more = shrunk(rest(above, credit), with_action(keys), of_level)
+    for keys, of_level, before in ((state, LADDER.action, known["action"]), *inside):
+        more = shrunk(rest(above, credit), with_action(keys), of_level, before, credit)
         credit = {i: credit[i] + more[i] for i in real}
     returns = collected(gamma, nothing, all_of_it)
-    own = rest(returns, shrunk(returns, task, 0.0))
+    own = rest(returns, shrunk(returns, task, 0.0, known["own"], nothing))
+    if measured is not None:
+        measured |= {"own": means(returns, task), "task": means(boot, task)}
+        measured |= {"state": means(boot, state), "action": means(above, with_action(state))}
     return {i: credit[i] + own[i] / LADDER.own for i in real}
 
 

@@ -68,6 +68,7 @@ class Recipe:
         "std_floor": (0.0, LARGEST_REWARD),
         "history_length": (0, 1000),
         "radius": (0.0, 2.0),
+        "memory": (0.0, 0.999),
         "weight": (0.0, LARGEST_FACTOR),
         "episode_weight": (0.0, LARGEST_FACTOR),
         "invalid_penalty": (0.0, LARGEST_REWARD),

@@ -15,6 +15,7 @@ import numpy as np
 
 from ascribe.estimators.base import Recipe
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
+from ascribe.estimators.memory import Memory, against, hashed, task_names
 from ascribe.estimators.relative import Comparison, Norm, relative
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
@@ -23,6 +24,10 @@ from ascribe.steps.table import StepTable
 
 TASK = Sentence(
     "{peers} steps of this task returned {baseline} on average; this one returned {own}"
+)
+REMEMBERED = Sentence(
+    "{peers} steps of this task and those of earlier iterations returned {baseline} on average; "
+    "this one returned {own}"
 )
 TURN = Sentence(
     "this step returned {own}; the {peers} other trajectories returned {baseline} on average from "
@@ -86,6 +91,9 @@ class Returns(Recipe):
 
     Attributes:
         gamma: discount γ of a return.
+        memory: what the returns of earlier iterations of the same task count in the mean over a
+            task, for each iteration that passed; 0 compares inside the batch alone. With a memory,
+            one trajectory of a task is enough.
         baseline: b is the mean of R over all steps of the ``task``, or over the steps of its other
             trajectories at the same ``turn``; where no other trajectory came this far, over all of
             their steps.
@@ -94,21 +102,42 @@ class Returns(Recipe):
     name: ClassVar[str] = "returns"
     paper: ClassVar[str] = "Kevin, arXiv 2507.11948"
     compares_in_groups: ClassVar[bool] = True
+    inputs: ClassVar[tuple[str, ...]] = ("history",)
 
     gamma: float = 0.95
+    memory: float = 0.0
     baseline: Literal["task", "turn"] = "task"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.memory and self.baseline != "task":
+            raise ValueError("returns: a memory holds means over a task; leave baseline at 'task'")
+
+    @property
+    def has_history(self) -> bool:
+        """Whether earlier iterations count."""
+        return self.memory > 0
 
     def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         """Credit every row of ``table``."""
         steps, returns = arrange(table), self.step_returns(table)
         task, tasks = np.where(self.excluded(steps), -1, steps.group), steps.group_count
-        if self.baseline == "task":
+        alone, history = self.alone(steps), None
+        if self.memory:
+            memory = Memory.of(self.memory, inputs.get("history"))
+            names = [hashed(name) for name in task_names(table, steps)]
+            recalled = memory.recall(names)
+            values, reason = compared = against(returns, task, tasks, recalled)
+            labels, explain = task, partial(compared.explained, REMEMBERED)
+            alone &= recalled.weight[steps.group] == 0
+            sums = segments.total(returns, task, tasks)
+            history = memory.updated((names, segments.size(task, tasks), sums))
+        elif self.baseline == "task":
             values, reason = compared = relative(returns, task, tasks, Norm("mean"))
             labels, explain = task, partial(compared.explained, TASK)
         else:
             rows = (returns, task, tasks, steps.trajectory, steps.step)
             values, reason, labels, explain = against_turn(*rows)
-        alone = self.alone(steps)
         values[alone], reason[alone] = 0.0, Reason.GROUP_OF_ONE
         term = self.term(table, values, reason, labels, explain=explain)
-        return Credit.of({"returns": term}, repr(self))
+        return Credit.of({"returns": term}, repr(self), history=history)

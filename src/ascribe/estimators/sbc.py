@@ -16,13 +16,14 @@ import numpy as np
 
 from ascribe.estimators.clusters import BY_TEXT, Clustering
 from ascribe.estimators.credit import Credit, Explanation, Metric, Reason, Sentence
+from ascribe.estimators.memory import Memory, Recalled, against, hashed, task_names
 from ascribe.estimators.relative import Norm, TermScale, equalised, relative
 from ascribe.fingerprints import present
 from ascribe.groups import Groups
 from ascribe.groups.cluster import cluster
 from ascribe.groups.exact import exact
 from ascribe.steps import segments
-from ascribe.steps.arrays import Bools, Floats, Ints
+from ascribe.steps.arrays import Bools, Floats, Ints, Objects
 from ascribe.steps.check import arrange
 from ascribe.steps.returns import reward_to_go
 from ascribe.steps.table import StepTable
@@ -91,13 +92,18 @@ class SBC(Clustering):
     - the state's mean: ``U = mean of G in c + S_f[rest] + S_h[rest]``;
     - credit: ``A = S_ca[G - U] + S_fa[rest] + S_ha[rest] + (R - m) / κ``.
 
-    Every group is inside one task, so tasks can be credited separately.
+    Every group is inside one task, so tasks can be credited separately. With a ``memory``, what
+    earlier iterations measured of the task, of its states and of their actions enters m, ``S_c``,
+    ``S_ca`` and the state's mean as further rows.
 
     Attributes:
         gamma: discount γ of R, which is that of the objective: 1 for success itself. The discount
             of G only reduces variance.
         states: rows are in the same state if their fingerprints lie in one ``cluster``, or if their
             texts are equal (``exact``; f is not used).
+        memory: what earlier iterations of the same task count, for each iteration that passed; 0
+            compares inside the batch alone. Needs ``states="exact"``: clusters have no names that
+            last. With a memory, one trajectory of a task is enough.
         action_key: when two actions are the same, as for ``bipace_q``.
         scale: in units of the return, as in the ``paper`` (here: as in the formula), or both terms
             rescaled by one factor, so that the root mean square of the advantage over the rows of
@@ -113,8 +119,22 @@ class SBC(Clustering):
 
     gamma: float = 0.95
     states: Literal["cluster", "exact"] = "cluster"
+    memory: float = 0.0
     action_key: Literal["tag", "first_tokens", "tool_call", "whole"] = "tag"
     scale: TermScale = "paper"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.memory and self.states != "exact":
+            raise ValueError(
+                f"{self.name}: memory is {self.memory}, but clusters have no names that last; "
+                "compare states by their text or key with states='exact'"
+            )
+
+    @property
+    def has_history(self) -> bool:
+        """Whether earlier iterations count."""
+        return self.memory > 0 or super().has_history
 
     def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         """Credit every row of ``table``."""
@@ -140,17 +160,20 @@ class SBC(Clustering):
         ladder = self.ladder()
         discount = min(self.gamma, ladder.discount)
         sooner = reward_to_go(rows.reward, steps.trajectory, discount)
-        peers = back_off(rows, sooner, discount, ladder)
-        own = (returns - _mean(returns, rows.task, rows.task_count)) / ladder.own
+        memory = Memory.of(self.memory, inputs.get("history") if self.memory else None)
+        names = rows.names(table, keys.values) if self.memory else None
+        known = rows.known(memory, names)
+        peers, sooner, above = back_off(rows, sooner, discount, ladder, known)
+        mean, count = _backed_off(returns, ((*rows.by_task, 0.0, known["own"]),)), rows.task_count
         # A late penalty is known exactly, so it is compared with the task's mean alone.
         late = self.late_penalties(steps)
-        own -= late - _mean(late, rows.task, rows.task_count)
+        own = (returns - mean) / ladder.own - (late - _mean(late, rows.task, count))
         # Rows back off to their task: no credit only where the task has nothing to compare.
-        compared = relative(returns - late, rows.task, rows.task_count, Norm("mean"))
+        compared = against(returns - late, rows.task, count, known["own"])
         reason = compared.reason
-        reason[self.alone(steps)] = Reason.GROUP_OF_ONE
+        reason[self.alone(steps) & (known["own"].weight[steps.group] == 0)] = Reason.GROUP_OF_ONE
         own[reason != Reason.CREDITED] = 0.0
-        met, visits = reason.copy(), segments.size(rows.state, rows.state_count)
+        met, visits = reason.copy(), segments.size(*rows.by_state) + known["state"].weight
         met[(met == Reason.CREDITED) & np.append(visits == 1, False)[rows.state]] = Reason.SINGLETON
         met[(met == Reason.CREDITED) & (rows.state < 0)] = Reason.MISSING_STATE
         peers[met != Reason.CREDITED] = 0.0
@@ -163,7 +186,10 @@ class SBC(Clustering):
         if self.scale == "equal":
             sizes = list(terms), self.episode_term(table, Norm("std")), steps.rows
             terms, metrics["scale_factor"] = equalised(terms, *sizes, inputs.get("pool"))
-        return Credit.of(terms, repr(self), metrics, self.carried(metrics, inputs))
+        history = self.carried(metrics, inputs)
+        if names is not None:
+            history = memory.updated(*rows.measured(names, returns, sooner, above))
+        return Credit.of(terms, repr(self), metrics, history)
 
     def ladder(self) -> Ladder:
         """The κ of every level; the audit overrides them for ablations."""
@@ -202,6 +228,13 @@ class SBC(Clustering):
         return f"{self.name} gives returns{size}" + (" less late penalties" if late else "")
 
 
+Labelled = tuple[Ints, int]
+"""Label of each row, and the number of labels."""
+
+Level = tuple[Ints, int, float] | tuple[Ints, int, float, Recalled]
+"""Labels, their number, κ, and what is recalled of each label."""
+
+
 @dataclass(frozen=True, eq=False)
 class Rows:
     """The inputs of ``back_off`` for each row, in canonical order; -1 takes no part."""
@@ -218,27 +251,87 @@ class Rows:
     action: Ints
     action_count: int
 
-    def histories(self) -> tuple[Ints, int]:
+    @property
+    def by_task(self) -> Labelled:
+        """Task of each row."""
+        return self.task, self.task_count
+
+    @property
+    def by_state(self) -> Labelled:
+        """State of each row."""
+        return self.state, self.state_count
+
+    def by_action(self, labels: Ints) -> Labelled:
+        """Group and action of each row."""
+        return segments.pairs(labels, self.action, self.action_count)
+
+    def histories(self) -> Labelled:
         """Label of each row's state and the one before it, and the number of labels."""
         before = np.where(np.append(False, self.follows[:-1]), np.append(-1, self.state[:-1]), -1)
         return segments.pairs(self.state, before + 1, self.state_count + 1)
 
+    def names(self, table: StepTable, actions: Objects) -> dict[str, list[str]]:
+        """The names of tasks, states and actions in the memory, in the order of their labels."""
+        steps, pair = arrange(table), self.by_action(self.state)
+        tasks, texts = task_names(table, steps), table.state.values
+        state, acted = (segments.first_rows(*labelled) for labelled in (self.by_state, pair))
+        states = [
+            hashed("state", tasks[steps.group[row]], texts[steps.state[row]])
+            if row < self.state.size
+            else ""
+            for row in state
+        ]
+        return {
+            "own": [hashed("own", name) for name in tasks],
+            "task": [hashed("task", name) for name in tasks],
+            "state": states,
+            "action": [hashed(states[self.state[r]], actions[self.action[r]]) for r in acted],
+        }
 
-def back_off(rows: Rows, returns: Floats, gamma: float, ladder: Ladder) -> Floats:
-    """The part of a credit that comes from peers: what an action earned above its state's mean."""
-    task, state = (rows.task, rows.task_count), (rows.state, rows.state_count)
+    def known(self, memory: Memory, names: dict[str, list[str]] | None) -> dict[str, Recalled]:
+        """What the memory holds of tasks, states and actions; nothing without names."""
+        if names is not None:
+            return {level: memory.recall(of_level) for level, of_level in names.items()}
+        sizes = {"own": self.task_count, "task": self.task_count, "state": self.state_count}
+        nothing = {level: Recalled(np.zeros(n), np.zeros(n)) for level, n in sizes.items()}
+        return nothing | {"action": Recalled(np.zeros(1), np.zeros(1))}
+
+    def measured(
+        self, names: dict[str, list[str]], returns: Floats, sooner: Floats, above: Floats
+    ) -> list[tuple[list[str], Ints, Floats]]:
+        """What this iteration adds to the memory."""
+        values = (
+            ("own", returns, self.by_task),
+            ("task", sooner, self.by_task),
+            ("state", sooner, self.by_state),
+            ("action", above, self.by_action(self.state)),
+        )
+        return [
+            (names[level], segments.size(*labelled), segments.total(of_rows, *labelled))
+            for level, of_rows, labelled in values
+        ]
+
+
+def back_off(
+    rows: Rows, returns: Floats, gamma: float, ladder: Ladder, known: dict[str, Recalled]
+) -> tuple[Floats, Floats, Floats]:
+    """The part of a credit that comes from peers: what an action earned above its state's mean.
+
+    Returns that part, the bootstrapped returns, and what they are above the mean of their state.
+    """
+    task = (*rows.by_task, 0.0, known["task"])
     inside = ((rows.fine, rows.fine_count, ladder.fine), (*rows.histories(), ladder.history))
-    actions = [
-        (*segments.pairs(labels, rows.action, rows.action_count), kappa)
-        for labels, _, kappa in ((*state, ladder.action), *inside)
-    ]
-    peers = segments.pick(segments.size(*state).astype(np.float64), rows.state)
-    trace = ladder.state / (peers + ladder.state)
+    actions: list[Level] = [(*rows.by_action(rows.state), ladder.action, known["action"])]
+    actions += [(*rows.by_action(labels), kappa) for labels, _, kappa in inside]
+    peers = segments.size(*rows.by_state) + known["state"].weight
+    trace = ladder.state / (segments.pick(peers, rows.state) + ladder.state)
     for _ in range(ladder.sweeps):
-        value = _backed_off(returns, ((*task, 0.0), (*state, ladder.state), *inside))
+        state = (*rows.by_state, ladder.state, known["state"])
+        value = _backed_off(returns, (task, state, *inside))
         returns = bootstrapped(rows.reward, value, trace, rows.follows, gamma)
-    above = returns - _backed_off(returns, ((*task, 0.0), (*state, ladder.centre), *inside))
-    return _backed_off(above, actions)
+    centre = (*rows.by_state, ladder.centre, known["state"])
+    above = returns - _backed_off(returns, (task, centre, *inside))
+    return _backed_off(above, actions), returns, above
 
 
 def bootstrapped(
@@ -262,16 +355,20 @@ def bootstrapped(
     return returns
 
 
-def _backed_off(values: Floats, levels: Iterable[tuple[Ints, int, float]]) -> Floats:
+def _backed_off(values: Floats, levels: Iterable[Level]) -> Floats:
     """The sum of ``S[x]`` over levels, x being what the levels before have left of the values.
 
     ``S[x]`` is the sum of each row's group over the group's size plus κ; 0 for rows in no group.
+    What is recalled of a group counts as further rows.
     """
     found = np.zeros(values.size)
-    for labels, count, kappa in levels:
-        size = np.maximum(segments.size(labels, count) + kappa, 1e-300)
+    for labels, count, kappa, *recalled in levels:
+        size = segments.size(labels, count) + kappa
         rest = segments.total(values - found, labels, count)
-        found = found + segments.pick(rest / size, labels)
+        for known in recalled:  # the levels before are equal over the group
+            so_far = np.append(found, 0.0)[segments.first_rows(labels, count)]
+            size, rest = size + known.weight, rest + known.weight * (known.mean - so_far)
+        found = found + segments.pick(rest / np.maximum(size, 1e-300), labels)
     return found
 
 

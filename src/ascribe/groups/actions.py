@@ -13,7 +13,7 @@ from itertools import islice
 import numpy as np
 
 from ascribe.groups.responses import first_call
-from ascribe.steps.arrays import Ints
+from ascribe.steps.arrays import Ints, Objects
 from ascribe.steps.table import Coded
 
 KeyFunction = Callable[[str], str | None]
@@ -28,10 +28,15 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 @dataclass(frozen=True, eq=False)
 class ActionKeys:
-    """The key of each row's action as a label from 0 to ``count - 1``; -1 for none."""
+    """The key of each row's action as a label, -1 for none; and the keys, by label."""
 
     labels: Ints
-    count: int
+    values: Objects
+
+    @property
+    def count(self) -> int:
+        """Number of keys."""
+        return int(self.values.size)
 
 
 def action_keys(action: Coded, key: KeyFunction) -> ActionKeys:
@@ -42,7 +47,7 @@ def action_keys(action: Coded, key: KeyFunction) -> ActionKeys:
         key: the key of one text, or None.
     """
     coded = Coded.encode([key(text) for text in action.values])
-    return ActionKeys(np.append(coded.codes, -1)[action.codes], int(coded.values.size))
+    return ActionKeys(np.append(coded.codes, -1)[action.codes], coded.values)
 
 
 def whole(text: str) -> str | None:

@@ -20,6 +20,7 @@ MISSING_STEP = int(np.iinfo(np.int64).min)
 
 TEXT_COLUMNS = (
     *("group", "trajectory", "state", "action", "first_tokens", "agent", "family", "corrects"),
+    "task",
 )
 FLAG_COLUMNS = ("valid", "terminated", "truncated", "padding")
 REQUIRED_COLUMNS = ("group", "trajectory", "step", "state", "action", "reward")
@@ -31,6 +32,7 @@ OPTIONAL_COLUMNS = (
         "agent",
         "parent",
         "family",
+        "task",
         *FLAG_COLUMNS,
         "fingerprint",
         "without",
@@ -121,6 +123,8 @@ class StepTable:
         parent: the step of the trajectory that spawned the sub-agent, or from which the branch
             forks, that this decision belongs to; ``MISSING_STEP`` for all others.
         family: the kind of task, for reports; no recipe reads it.
+        task: what identifies the task over iterations, for recipes with a memory (absent: the name
+            of the group).
         valid: whether the environment understood the action (absent: all were).
         terminated: whether the environment ended the episode with this step (absent: unknown).
         truncated: whether a limit cut the episode after this step (absent: none was cut).
@@ -161,6 +165,7 @@ class StepTable:
     entropy: Floats | None = None
     iteration: Ints | None = None
     first_tokens: Coded | None = None
+    task: Coded | None = None
 
     def __post_init__(self) -> None:
         lengths = {name: len(column) for name, column in self.columns().items()}
