@@ -8,6 +8,7 @@ import pytest
 
 from ascribe_lab.models import (
     ExpertPolicy,
+    FaultyPolicy,
     RandomPolicy,
     TransformersPolicy,
     make_policy,
@@ -64,6 +65,16 @@ def test_how_an_action_is_put(kind: Any) -> None:
     policy.close()
 
 
+def test_faulty_takes_the_experts_action_or_any() -> None:
+    info = {"admissible_actions": ACTIONS, "expert_action": "open door"}
+    texts = answers(FaultyPolicy(), info)
+    counts = Counter(texts)
+    assert set(counts) == {f"<action>{action}</action>" for action in [*ACTIONS, "open door"]}
+    # 150, give or take five standard deviations of 9.
+    assert 105 < counts["<action>open door</action>"] < 195
+    assert answers(FaultyPolicy(), info, range(100, 200)) == texts[100:200]
+
+
 def test_scripted_policies_by_name() -> None:
     assert isinstance(make_policy("random"), RandomPolicy)
     policy = make_policy("expert", write=str.upper)
@@ -90,7 +101,7 @@ def test_a_folder_that_has_the_model_is_left_alone(tiny_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        ("nobody", {}, "there is no policy 'nobody'.*random, expert, smollm2"),
+        ("nobody", {}, "there is no policy 'nobody'.*random, expert, faulty, smollm2"),
         ("random", {"backend": "abacus"}, "there is no backend 'abacus'.*transformers, vllm"),
         ("http://localhost:1", {}, "a server needs tokenizer="),
         ("smollm2", {"backend": "vllm"}, "vllm reads folders.*write_smollm2"),

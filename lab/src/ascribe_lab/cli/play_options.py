@@ -23,7 +23,8 @@ Env = Annotated[
 Model = Annotated[
     str,
     Option(
-        help="A model folder, smollm2, http://... of an OpenAI-compatible server, random or expert."
+        help="A model folder, smollm2, http://... of an OpenAI-compatible server, random, expert "
+        "or faulty (the expert with slips)."
     ),
 ]
 Backend = Annotated[

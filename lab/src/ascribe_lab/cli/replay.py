@@ -47,7 +47,7 @@ def replay(
     with screen.exits(file, as_json=as_json):
         played = trajectories(rollouts)
         setup, model, plan = prepare(**shared, temperature=temperature)
-        if model.name == "expert":
+        if model.needs_expert:
             setup = setup.with_expert()
         forks = decisions(rollouts.table).forks
         with (

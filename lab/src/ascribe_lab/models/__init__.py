@@ -8,7 +8,13 @@ from ascribe.steps.hints import unknown
 from ascribe_lab.models.http_client import HttpClient, HttpLimits, ServerError
 from ascribe_lab.models.loading import load_smollm2, save_model, use_free_cores
 from ascribe_lab.models.policy import ModelPolicy, SamplingPolicy
-from ascribe_lab.models.scripted import ExpertPolicy, RandomPolicy, WriteAction, tagged
+from ascribe_lab.models.scripted import (
+    ExpertPolicy,
+    FaultyPolicy,
+    RandomPolicy,
+    WriteAction,
+    tagged,
+)
 from ascribe_lab.models.server import MissingTokenIdsError, ServerPolicy
 from ascribe_lab.models.tokens import Chat, load_chat
 from ascribe_lab.models.transformers_policy import TransformersPolicy
@@ -17,6 +23,7 @@ from ascribe_lab.models.vllm_policy import VllmPolicy
 SCRIPTED: dict[str, Callable[[WriteAction], SamplingPolicy]] = {
     "random": RandomPolicy,
     "expert": ExpertPolicy,
+    "faulty": FaultyPolicy,
 }
 """Policies without a model, by name."""
 
@@ -45,13 +52,13 @@ def make_policy(
     """A policy by name.
 
     Args:
-        name: ``random``, ``expert``, ``smollm2``, a model folder, or the address of a server.
+        name: a key of ``SCRIPTED``, ``smollm2``, a model folder, or the address of a server.
         backend: what runs a model folder: ``transformers`` or ``vllm``.
         dtype: type to compute in, such as ``bfloat16``; by default float32 with transformers, and
             vLLM's choice with vLLM.
         context: most tokens of prompt and response together, if below the model's own limit.
         tokenizer: for a server: a folder with the tokenizer of its model.
-        write: for ``random`` and ``expert``: puts an action into a response.
+        write: for scripted policies: puts an action into a response.
 
     Raises:
         ValueError: if there is no such policy, or it lacks what it needs.
@@ -102,6 +109,7 @@ __all__ = [
     "SCRIPTED",
     "Chat",
     "ExpertPolicy",
+    "FaultyPolicy",
     "HttpClient",
     "HttpLimits",
     "MissingTokenIdsError",

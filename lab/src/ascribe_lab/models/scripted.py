@@ -69,3 +69,21 @@ class ExpertPolicy(ScriptedPolicy):
             raise ValueError("the environment has no expert: make it with expert=True")
         action = request.info["expert_action"]
         return "" if action is None else self.write(action)
+
+
+class FaultyPolicy(ExpertPolicy):
+    """The expert's action, or every other time any action that the environment names.
+
+    The choice follows from the request's seed alone.
+    """
+
+    faults = 0.5
+
+    def __init__(self, write: WriteAction = tagged) -> None:
+        super().__init__(write)
+        self._other = RandomPolicy(write)
+
+    def _respond(self, request: Request) -> str:
+        # Another stream than that from which the other action is drawn.
+        slips = np.random.default_rng([request.seed, 1]).random() < self.faults
+        return self._other._respond(request) if slips else super()._respond(request)

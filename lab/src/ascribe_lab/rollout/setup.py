@@ -152,7 +152,8 @@ class Model:
     """Which policy responds."""
 
     name: str
-    """A model folder, ``smollm2``, the address of a server, ``random`` or ``expert``."""
+    """A model folder, ``smollm2``, the address of a server, ``random``, ``expert`` or
+    ``faulty``."""
     backend: str = "transformers"
     """What runs a model folder: ``transformers`` or ``vllm``."""
     dtype: str | None = None
@@ -164,6 +165,11 @@ class Model:
 
     def __post_init__(self) -> None:
         check_backend(self.backend)
+
+    @property
+    def needs_expert(self) -> bool:
+        """Whether the policy reads the expert's action."""
+        return self.name in ("expert", "faulty")
 
     def open(self, agent: Agent) -> SamplingPolicy:
         """The policy; close it after use. Scripted ones write what the agent's parser reads."""
@@ -181,7 +187,7 @@ def play(
     keep: Keep = lambda _: {},
 ) -> Rollout:
     """Open the policy and the pool, play the plan as ``rollout`` does, and close both."""
-    if model.name == "expert":
+    if model.needs_expert:
         setup = setup.with_expert()
     with (
         closing(model.open(setup.agent)) as policy,
