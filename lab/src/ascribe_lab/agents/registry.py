@@ -44,6 +44,10 @@ _PAST = (
     "You have taken {taken} step(s) so far. "
     "These are the last {shown}, what you saw and what you did, oldest first:\n{history}\n\n"
 )
+_SHELL = (
+    "An action is one bash command in this folder, such as python -m pytest -q, cat -n FILE or "
+    "sed -i 's/old/new/' FILE; the last one is submit."
+)
 _TURN = "Saw: {observation}\nDid: {action}"
 
 
@@ -99,6 +103,12 @@ PAPER: dict[str, TextPrompt] = {
         "{history}\n{observation}\n\n",
         show_action=as_tag,
     ),
+    "repository": TextPrompt(
+        "You mend a small program from a shell. {task}\n\n"
+        "{past}This is step {step}. The shell shows:\n{observation}\n\n" + _SHELL + " " + _THINK,
+        past=_PAST,
+        turn=_TURN,
+    ),
     "maths": TextPrompt(
         "{observation}\n\nReason step by step. End with the final answer inside \\boxed{{}}."
     ),
@@ -127,6 +137,11 @@ PLAIN: dict[str, TextPrompt] = {
         "Answer with one of these and nothing else: <search>query</search> or <answer>...</answer>",
         past="{history}\n{observation}\n",
         show_action=as_tag,
+    ),
+    "repository": TextPrompt(
+        "{task}\n{past}Now: {observation}\n" + _SHELL + " " + _ACT,
+        past="Before:\n{history}\n",
+        turn="{observation}\n> {action}",
     ),
     "maths": TextPrompt("{observation}\nGive the final answer inside \\boxed{{}}."),
     "team": AS_OBSERVED,
@@ -159,6 +174,7 @@ def _agent(name: str, prompt: TextPrompt) -> Agent:
         "search_qa": FullHistory(),
         # Its observations are one line each, and nothing else says what was gathered.
         "textcraft": LastTurns(10),
+        "repository": LastTurns(4),
         # An agent sees what the environment shows, and no messages of other agents.
         "team": LastTurns(0),
     }
@@ -167,14 +183,19 @@ def _agent(name: str, prompt: TextPrompt) -> Agent:
         "maths": WholeText(),
         "team": WholeText(),
     }
+    substitutes = {
+        # An empty response ends the turn of an agent of a team; the next agent is asked.
+        "team": NOTHING,
+        # The end of a response may be any command.
+        "repository": "echo 'Give one command inside <action></action> tags.'; false",
+    }
     if prompt.lettered:
         parsers[name] = ChosenLetter()
     return Agent(
         prompt,
         memories.get(name, LastTurns(2)),
         parsers.get(name, ThinkAction()),
-        # An empty response ends the turn of an agent of a team; the next agent is asked.
-        Substitute(NOTHING) if name == "team" else SendText(),
+        Substitute(substitutes[name]) if name in substitutes else SendText(),
     )
 
 

@@ -115,9 +115,10 @@ class Start(Generic[State]):
 class StepCounter(ABC):
     """Counts the steps of an episode, ends it at the horizon, and refuses steps after the end."""
 
-    file_options: ClassVar[frozenset[str]] = frozenset()
+    file_options: ClassVar[frozenset[str] | None] = frozenset()
     """Options that a data file, such as a file of pivots, may set: none that holds a path, an
-    address or a name of code, and none that can make the environment slow."""
+    address or a name of code, and none that can make the environment slow. None: a file may not
+    have it made at all."""
 
     tasks: int | None = None
     example_actions: Sequence[str] | None = None

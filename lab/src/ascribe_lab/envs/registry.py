@@ -26,6 +26,7 @@ ENVIRONMENTS = {
     "webshop": "ascribe_lab.envs.webshop:WebShop",
     "sokoban": "ascribe_lab.envs.sokoban:Sokoban",
     "ezpoints": "ascribe_lab.envs.ezpoints:EZPoints",
+    "repository": "ascribe_lab.envs.repository:Repository",
     "search_qa": "ascribe_lab.envs.search_qa:SearchQA",
     "maths": "ascribe_lab.envs.maths:Maths",
     "pivots": "ascribe_lab.pivots.environment:Pivots",
@@ -91,7 +92,9 @@ def check_file_options(name: Any, options: Any) -> None:
     """
     if not isinstance(name, str) or name not in ENVIRONMENTS:
         raise ValueError(f"it names an environment that is not Ascribe's own: {ascii(name)[:60]}")
-    allowed: frozenset[str] = getattr(_factory(name), "file_options", frozenset())
+    allowed: frozenset[str] | None = getattr(_factory(name), "file_options", frozenset())
+    if allowed is None:
+        raise ValueError(f"it may not have {name} made, which runs the commands that it is given")
     if not isinstance(options, dict) or not allowed.issuperset(options):
         listed = ", ".join(sorted(allowed)) or "none"
         raise ValueError(
