@@ -1,0 +1,79 @@
+"""The discount that suits the successes of a table.
+
+``1 / (1 - γ)`` is how many steps before a reward an action is still credited with much of it. The
+proposal sets it to the harmonic mean length of the successes: quick ones show how many steps a task
+takes, slow ones often wander, and credit for wandering is noise. What a policy learns by this rule,
+and by others, is in ``benchmarks/discount.py``.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ascribe.steps.check import arrange
+from ascribe.steps.returns import episode_return
+from ascribe.steps.table import StepTable
+
+FEWEST = 4
+"""Successes that a proposal needs."""
+LITTLE = 0.05
+"""A discount that leaves less of a reward over the median length is too small."""
+
+
+@dataclass(frozen=True)
+class Discount:
+    """A proposed discount.
+
+    Attributes:
+        gamma: the discount; None if none can be proposed.
+        successes: trajectories behind it: those whose return is above the mean.
+        length: median number of steps of a trajectory.
+        problem: why none can be proposed.
+    """
+
+    gamma: float | None
+    successes: int
+    length: float
+    problem: str = ""
+
+    def too_small(self, gamma: float) -> bool:
+        """Whether a discount leaves little over the median length, and the proposal leaves more."""
+        return gamma < (self.gamma or 0.0) and gamma**self.length < LITTLE
+
+    def compared(self, gamma: float) -> str:
+        """What a recipe's discount leaves of a reward, and the proposal, as a sentence."""
+        later = f"of a reward {self.length:.0f} steps later, the median length"
+        proposal = f"none is proposed: {self.problem}"
+        if self.gamma is not None:
+            proposal = f"{self.gamma:g}, proposed for returns from {self.successes:,} successes, "
+            proposal += f"leaves {self.gamma**self.length:.2g}"
+        return f"A discount of {gamma:g} leaves {gamma**self.length:.2g} {later}; {proposal}."
+
+
+def propose_discount(table: StepTable) -> Discount:
+    """The discount for recipes with a parameter ``gamma``: ``1 - γ = mean of 1 / length``.
+
+    The mean is over trajectories that returned more than the mean of all. It has two digits.
+
+    Raises:
+        TableError: if the rows of the table cannot be put in order.
+    """
+    steps = arrange(table)
+    length = np.bincount(steps.trajectory)
+    returns = episode_return(steps.reward, steps.trajectory, steps.trajectory_count)
+    last = np.append(steps.starts[1:], steps.rows.size) - 1
+    sizes = np.abs(steps.reward)
+    better = returns > returns.mean() + 1e-9 * np.abs(returns).max()
+    successes, median = int(better.sum()), float(np.median(length))
+    if length.max() == 1:
+        problem = "all trajectories have one step"
+    elif not successes:
+        problem = "all trajectories returned the same"
+    elif sizes[last].sum() < sizes.sum() / 2:
+        problem = "most of the reward comes before the last step"
+    elif successes < FEWEST:
+        problem = f"fewer than {FEWEST} trajectories returned more than the mean"
+    else:
+        share = min(float(np.mean(1.0 / length[better])), 0.5)
+        return Discount(round(1.0 - float(f"{share:.2g}"), 9), successes, median)
+    return Discount(None, successes, median, problem)
