@@ -46,11 +46,12 @@ def test_grpo_is_trls_own(tmp_path: Path) -> None:
     assert np.abs(np.concatenate([b["advantages"].numpy().ravel() for b in ours])).max() > 0.1
 
 
-def test_gigpo_is_that_of_the_dump(tmp_path: Path) -> None:
+def test_gigpo_is_that_of_the_dump(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     made = toys.own_trainer(
         tmp_path, recipe="gigpo", dump_dir=tmp_path / "dump", args={"max_steps": 3}
     )
     kept = batches(made)
+    assert caplog.text.count("A discount of 0.95 leaves") == 1
     for number, batch in enumerate(kept):
         path = tmp_path / "dump" / f"rollouts_{number:05d}.parquet"
         table = read_table(path)

@@ -17,6 +17,7 @@ from ascribe.sessions import Spans
 from ascribe.steps.arrays import Bools, Floats
 from ascribe.steps.atomic import write_file
 from ascribe.steps.check import first_names
+from ascribe.steps.discount import propose_discount
 from ascribe.steps.files import table_to_arrow, write
 from ascribe.steps.select import OnProblem, select
 from ascribe.steps.strict_json import loads
@@ -30,6 +31,9 @@ TRAINED = "trained_advantage"
 
 History = dict[str, Any] | None
 """State carried between iterations, such as running statistics (``Credit.history``)."""
+
+_BEGUN: set[str] = set()
+"""Recipes whose first batch was credited, of those with a discount."""
 
 Compute = Callable[[StepTable, Bools], Credit]
 """Credits a table: the steps that count, and a mask of those among all steps."""
@@ -108,6 +112,10 @@ def credit_steps(
     kept = table.take(keep)
     if not keep.any():
         return CreditedSteps(table=kept, counts=keep, credit=None, dropped=dropped)
+    gamma = getattr(recipe, "gamma", None)
+    if gamma is not None and repr(recipe) not in _BEGUN:
+        _BEGUN.add(repr(recipe))
+        say_once(f"{recipe!r}. {propose_discount(kept).compared(gamma)}")
     inputs: dict[str, Any] = {"history": history} if recipe.has_history else {}
     credit = recipe(kept, **inputs) if compute is None else compute(kept, keep)
     for note in credit.notes:
