@@ -62,6 +62,13 @@ def test_check_clean_file(good_file: Path):
     assert "50 rows, no problems." in flat(result.stdout)
     assert result.stderr == ""
     said = strict_json(run("check", good_file, "--json", "--group-size", 4).stdout)
+    for line in said["situation"]:
+        assert line in flat(result.stdout)
+    assert [line.split(" (")[0] for line in said.pop("situation")] == [
+        "States recur",
+        "A discount of 0.95 leaves 0.81 of a reward 4 steps later, the median length; 0.78, "
+        "proposed for returns from 6 successes, leaves 0.37.",
+    ]
     assert said == {
         "file": str(good_file),
         "refused": False,

@@ -25,6 +25,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "recipes": tables.recipes,
     "schema": tables.schema_block,
     "severities": tables.severities,
+    "situations": tables.situations,
 }
 
 MARK = re.compile(r"^<!-- generate: (.+) -->$", re.MULTILINE)

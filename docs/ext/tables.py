@@ -10,6 +10,7 @@ from enum import Enum
 from importlib.metadata import PackageNotFoundError, distribution
 from inspect import cleandoc, getsource
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
 
@@ -18,6 +19,7 @@ from packaging.requirements import Requirement
 from ascribe.cli import load_command
 from ascribe.estimators import RECIPES
 from ascribe.estimators.credit import Reason
+from ascribe.situations import SITUATIONS
 from ascribe.steps.problems import ProblemKind, Severity
 from ascribe.steps.table import (
     FLAG_COLUMNS,
@@ -101,6 +103,20 @@ def recipes() -> str:
             (f"[`{name}`](estimators/{page}.md)", f"`ascribe.estimators.{kind.__name__}`", first)
         )
     return table(("recipe", "class", "what it computes"), rows)
+
+
+def situations() -> str:
+    """The recommended recipe and discount of every situation, for a page in a folder of docs."""
+    rows = []
+    for row in SITUATIONS:
+        ranges = (
+            str(low) if low == high else f"{low} or more" if high == inf else f"{low} to {high:g}"
+            for low, high in (row.rollouts, row.steps)
+        )
+        rests = f"{row.evidence} ([more](../{row.page}.md))"
+        rows.append((" or ".join(row.states), *ranges, row.recipe, row.discount, rests))
+    head = ("states", "rollouts of a task", "steps", "use", "discount", "since")
+    return table(head, rows)
 
 
 SCHEMA_TYPES: dict[str, dict[str, object]] = {

@@ -231,6 +231,13 @@ FAULTS = {
         "--recipe",
         Level.NOTE,
     ),
+    "a discount that forgets": Fault(
+        sound(length=100),
+        "small_discount",
+        "A discount of 0.95 leaves 0.0059 of a reward 100 steps later, the median length; 0.99,",
+        "--set gamma=0.99",
+        Level.WARNING,
+    ),
     "a lost step": Fault(
         [row for row in sound() if (row["trajectory"], row["step"]) != ("task 0/1", 2)],
         "dropped",
@@ -462,7 +469,7 @@ def test_what_a_recipe_becomes_where_no_state_recurs_is_the_headline() -> None:
     for by in (recipe("sbc", preset="exact"), recipe("hgpo")):
         found = verdict(rows, by)
         assert found.headline == f"No state recurs, so {by.without_recurrence()}."
-        assert "use a recipe that needs none: returns" in found.advice
+        assert "ascribe states toy.jsonl" in found.advice
     assert "no_recurrence" not in [each.name for each in verdict(rows, "grpo").findings]
 
 

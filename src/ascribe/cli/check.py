@@ -1,5 +1,6 @@
 """``ascribe check``: what is wrong with a file of rollouts."""
 
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -10,7 +11,9 @@ from typer import Option
 
 from ascribe.archives import check_archive, is_archive
 from ascribe.cli import options, screen
+from ascribe.estimators import DEFAULT, recipe
 from ascribe.sessions.formats import CHECKED_COLUMNS, check_carried
+from ascribe.situations import place
 from ascribe.steps.check import CheckReport
 from ascribe.steps.check import check as check_table
 from ascribe.steps.problems import Severity, counted, without_credentials
@@ -35,6 +38,7 @@ def check(
     found (with --strict: a warning), 2 if the file cannot be opened.
     """
     sessions = options.sessions(form, group, reward, state)
+    situation: tuple[str, ...] = ()
     if is_archive(source, int(memory * 2**30)):
         screen.refuse_columns(columns)
         with (
@@ -58,14 +62,15 @@ def check(
         checked = check_table(rollouts.table, group_size=group_size)
         problems = [*checked.problems, *check_carried(rollouts), *rollouts.notes]
         report = CheckReport(checked.rows, sorted(problems, key=lambda problem: -problem.severity))
+        if checked.worst is None or checked.worst < Severity.FATAL:
+            situation = place(rollouts.table).sentences(asdict(recipe(DEFAULT))["gamma"])
     if as_json:
-        screen.print_json(
-            {"file": without_credentials(source), "refused": False, **report.as_dict()}
-        )
+        about = {"file": without_credentials(source), "refused": False, **report.as_dict()}
+        screen.print_json(about | {"situation": situation})
     else:
         if report.problems:
             screen.out.print(screen.problem_table(report.problems))
-        screen.out.print(_verdict(source, report))
+        screen.out.print(Text("\n").join([_verdict(source, report), *map(Text, situation)]))
     limit = Severity.WARNING if strict else Severity.ERROR
     if report.worst is not None and report.worst >= limit:
         raise typer.Exit(1)

@@ -124,6 +124,7 @@ def _described(page: Picture) -> dict[str, object]:
         "decisions": page.decisions.as_dict(),
         "headline": page.verdict.headline,
         "advice": page.verdict.advice,
+        "situation": page.verdict.situation,
         "verdict": page.verdict.rows(),
         "diagnosis": page.facts.diagnosis.as_dict(),
         "comparison": page.comparison and page.comparison.sentence(),
@@ -143,7 +144,9 @@ def _print(page: Picture | None, summary: str | None) -> None:
     for each in page.decisions.certain[1:3]:
         also = f"Also {each.text}: {each.how_sure}."
         screen.out.print(Text(screen.safe(also, 1000)))
-    screen.out.print(Text(f"For training: {page.verdict.headline}"))
+    screen.out.print(
+        Text("\n".join((f"For training: {page.verdict.headline}", *page.verdict.situation)))
+    )
     for finding in page.verdict.findings:
         if finding.message == page.verdict.headline:
             continue

@@ -106,6 +106,7 @@ class Picture:
             "verdict": {
                 "headline": self.verdict.headline,
                 "advice": self.verdict.advice,
+                "situation": self.verdict.situation,
                 "findings": safe(self.verdict.rows(), sys.maxsize),
             },
             "comparison": None

@@ -17,6 +17,7 @@ from ascribe.report.crediting import Credited
 from ascribe.report.deciding import contradicted
 from ascribe.report.states import StateView, state_views
 from ascribe.report.text import natural
+from ascribe.situations import Placed, place
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.check import Arranged, penalty_only
@@ -69,6 +70,7 @@ class Facts:
         uncompared: task groups of one trajectory that the first term compares with nothing.
         arguments: of the one file, if it holds sessions: its name and the options to read it.
         hashed: whether every state is a hash, such as that of a history.
+        placed: the situation that the table is in.
         cut: share of truncated trajectories.
         cut_turns: share of responses that a limit on tokens cut, if the files tell.
         blank: steps with neither a state nor an action, or with empty ones.
@@ -97,6 +99,7 @@ class Facts:
     uncompared: int
     arguments: Sequence[str]
     hashed: bool
+    placed: Placed
     cut: float
     cut_turns: float | None
     blank: int
@@ -197,6 +200,7 @@ def gather(
         uncompared=int(np.unique(steps.group[unpaired]).size),
         arguments=arguments,
         hashed=all(re.fullmatch("[0-9a-f]{32}", text) for text in table.state.used().values),
+        placed=place(table),
         cut=float(steps.truncated[steps.starts].mean()),
         cut_turns=_cut_turns(credited, np.ones(len(table), dtype=np.bool_)),
         blank=_blank(table, steps),

@@ -40,12 +40,13 @@ class ReportVerdict:
     """A headline with its advice, and the findings, worst first.
 
     The headline is the message of the finding that explains the others, if there is one, and
-    otherwise why steps have no credit.
+    otherwise why steps have no credit. ``situation`` is the recommended recipe and discount.
     """
 
     headline: str
     advice: str
     findings: tuple[Finding, ...]
+    situation: tuple[str, ...]
 
     def rows(self) -> list[dict[str, str]]:
         """The findings as rows of a table."""
@@ -83,10 +84,13 @@ def judge(facts: Facts) -> ReportVerdict:
     findings = sorted((each for rule in rules for each in rule(facts)), key=lambda f: -f.level)
     if not any(finding.level >= Level.WARNING for finding in findings):
         findings.append(Finding("nothing_wrong", Level.GOOD, "No serious problem was found."))
+    names = {finding.name for finding in findings}
     bad = {finding.name: finding for finding in findings if finding.level is Level.BAD}
     cause = next((bad[name] for name in ROOT_CAUSES if name in bad), None)
     headline, advice = (cause.message, cause.advice) if cause else _signal(facts)
-    return ReportVerdict(headline, advice, tuple(findings))
+    lines = facts.placed.sentences(_parameter(facts, "gamma"))
+    situation = () if "few_trajectories" in bad else lines[: 1 if "small_discount" in names else 2]
+    return ReportVerdict(headline, advice, tuple(findings), situation)
 
 
 def percent(share: float) -> str:
@@ -202,10 +206,11 @@ def _against_singletons(facts: Facts) -> str:
             "The states are hashes of whole histories. Compare what the agent saw instead: ascribe "
             f"import {logs} --state observation --out {file}. Then: "
         )
+    elif facts.placed.states == "do not recur":
+        return f"No key makes these states recur: {facts.placed.advice}.{similar}"
     return begin + (
         "Remove from the state what never repeats (clocks, counters, identifiers): ascribe states "
-        f"{file} --out keyed.parquet.{similar} Or sample more trajectories of every task. If "
-        "states cannot recur, use a recipe that needs none: returns."
+        f"{file} --out keyed.parquet.{similar} Or sample more trajectories of every task."
     )
 
 
@@ -531,6 +536,10 @@ def _about_credit(facts: Facts) -> Iterator[Finding]:
             "comes from the outcome of whole trajectories.",
             f"See why steps have no credit{raised if _accepts(facts, weight=weight) else ''}.",
         )
+    gamma, discount = _parameter(facts, "gamma"), facts.placed.discount
+    if gamma is not None and discount.too_small(gamma):
+        message, advice = discount.compared(gamma), f"Use it (--set gamma={discount.gamma:g})."
+        yield Finding("small_discount", Level.WARNING, message, advice)
     if (facts.trained_differently or 0.0) >= 0.01:
         yield Finding(
             "trained_differently",

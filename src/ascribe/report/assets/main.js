@@ -56,6 +56,7 @@ function drop(...names) {
 function verdict() {
   put("headline", data.verdict.headline);
   put("advice", data.verdict.advice);
+  put("situation", data.verdict.situation.join(" "));
   const serious = ["bad", "warning"].map((level_) => [level_, data.verdict.findings.filter(({ level: one }) => one === level_).length]);
   put("training-note", ["signal, states and figures", ...serious.filter(([, count]) => count)
     .map(([level_, count]) => `${count} ${level_}${level_ === "warning" && count > 1 ? "s" : ""}`)].join(", "));

@@ -1,0 +1,173 @@
+"""Which recipe and which discount suit a table: one row of evidence for every situation.
+
+``docs/howto/recipe.md`` shows ``SITUATIONS``; to change a recommendation, change its row.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from ascribe.groups.exact import exact
+from ascribe.groups.keys import keyed, propose
+from ascribe.steps import segments
+from ascribe.steps.arrays import Ints
+from ascribe.steps.check import arrange
+from ascribe.steps.discount import Discount, propose_discount
+from ascribe.steps.table import Coded, StepTable
+
+States = Literal["recur", "recur under a key", "do not recur"]
+Range = tuple[int, float]
+ANY, ONE, SEVERAL = (1, math.inf), (1, 1), (2, math.inf)
+LONG = 30
+"""Steps from which an episode is long."""
+MOST_ALONE = 0.5
+"""States recur if no larger share of the steps is alone in its state."""
+SAMPLE = 2_000
+"""Steps, of the first tasks by name, for which a key is sought."""
+DEFAULT, PROPOSED = "the default", "as proposed"
+RECUR: tuple[States, ...] = ("recur",)
+KEYED: tuple[States, ...] = ("recur under a key",)
+NEVER: tuple[States, ...] = ("do not recur",)
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A situation, and what to do in it.
+
+    Attributes:
+        states: whether states recur inside a task; with one rollout, over iterations.
+        rollouts: fewest and most rollouts of a task.
+        steps: fewest and most steps of an episode.
+        recipe: what to use.
+        discount: what to set ``gamma`` to.
+        evidence: what the row rests on, as a clause.
+        page: page of the documentation with the evidence.
+    """
+
+    states: tuple[States, ...]
+    rollouts: Range
+    steps: Range
+    recipe: str
+    discount: str
+    evidence: str
+    page: str
+
+    def fits(self, states: States, rollouts: int, steps: int) -> bool:
+        """Whether a table is in this situation."""
+        sizes = ((self.rollouts, rollouts), (self.steps, steps))
+        return states in self.states and all(low <= n <= high for (low, high), n in sizes)
+
+
+WITH_MEMORY = "earlier iterations of the task take the place of a group"
+SITUATIONS = (
+    Situation(
+        (*RECUR, *KEYED, *NEVER), ANY, ONE, "grpo", "none", "one step has one outcome", "concepts"
+    ),
+    Situation(
+        (*RECUR, *KEYED), ONE, SEVERAL, "sbc with memory", DEFAULT, WITH_MEMORY, "estimators/sbc"
+    ),
+    Situation(
+        NEVER, ONE, SEVERAL, "returns with memory", PROPOSED, WITH_MEMORY, "estimators/returns"
+    ),
+    Situation(
+        RECUR, SEVERAL, SEVERAL, "sbc", DEFAULT, "it learned fastest in small policies", "learning"
+    ),
+    Situation(
+        KEYED,
+        SEVERAL,
+        SEVERAL,
+        "sbc after ascribe states",
+        DEFAULT,
+        "a key finds peers",
+        "howto/state",
+    ),
+    Situation(
+        NEVER,
+        SEVERAL,
+        (2, LONG - 1),
+        "returns",
+        PROPOSED,
+        "recipes that compare states have nothing to compare",
+        "estimators/returns",
+    ),
+    Situation(
+        NEVER,
+        SEVERAL,
+        (LONG, math.inf),
+        "returns",
+        PROPOSED,
+        "over many steps the discount matters more than most recipes",
+        "estimators/returns",
+    ),
+)
+"""The recommendation. The first row that fits a table is its row."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A table's row, and what it was chosen by.
+
+    Attributes:
+        row: the situation.
+        states: whether states recur.
+        alone: share of steps alone in their state.
+        keyed: the same under the proposed key, if states do not recur without one.
+        rollouts: median number of rollouts of a task.
+        discount: the proposed discount, and the median length.
+    """
+
+    row: Situation
+    states: States
+    alone: float
+    keyed: float | None
+    rollouts: int
+    discount: Discount
+
+    @property
+    def advice(self) -> str:
+        """Recipe and discount, as a clause."""
+        gamma = self.discount.gamma if self.row.discount == PROPOSED else None
+        return f"use {self.row.recipe}" + ("" if gamma is None else f" and gamma {gamma:g}")
+
+    def sentences(self, gamma: float | None) -> tuple[str, ...]:
+        """The row, and what a recipe's discount leaves of a reward, if it has one; a line each."""
+        alone = f"{self.alone:.0%} of the steps are alone in theirs"
+        alone += f", {self.keyed:.0%} under the key" if self.states == "recur under a key" else ""
+        rollouts = "1 rollout" if self.rollouts == 1 else f"{self.rollouts} rollouts"
+        row = (
+            f"States {self.states} ({alone.replace('%', ' %')}), {rollouts} of a task, "
+            f"{self.discount.length:.0f} steps: {self.advice}, since {self.row.evidence}."
+        )
+        return (row,) if gamma is None else (row, self.discount.compared(gamma))
+
+
+def place(table: StepTable) -> Placed:
+    """The row of a table.
+
+    Raises:
+        TableError: if the rows of the table cannot be put in order.
+    """
+    steps, discount = arrange(table), propose_discount(table)
+    rollouts = int(np.median(np.bincount(steps.group_of_trajectory)))
+    # A memory pools the iterations of a task, so single rollouts are compared over them.
+    named = table.group if table.task is None else table.task
+    task = named.codes[steps.rows] if rollouts == 1 else steps.group
+    states: States = "recur"
+    alone, under_key = _alone(task, table.state.take(steps.rows)), None
+    if alone > MOST_ALONE:
+        sample = table.take(steps.rows[:SAMPLE])
+        sample = replace(sample, state=sample.state.used())
+        under_key = _alone(task[:SAMPLE], keyed(sample.state, propose(sample)))
+        states = "recur under a key" if under_key <= MOST_ALONE else "do not recur"
+    size = (states, rollouts, math.ceil(discount.length))
+    row = next(row for row in SITUATIONS if row.fits(*size))
+    return Placed(row, states, alone, under_key, rollouts, discount)
+
+
+def _alone(task: Ints, state: Coded) -> float:
+    """Share of steps that are alone in their state, or have none."""
+    groups = exact(task, state.codes, state.values.size)
+    size = segments.size(groups.labels, groups.count)
+    return 1.0 - float(size[size > 1].sum()) / task.size
