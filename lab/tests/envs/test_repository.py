@@ -15,7 +15,7 @@ from ascribe_lab.envs.contract import check_environment
 from ascribe_lab.envs.registry import check_file_options
 from ascribe_lab.envs.repository import Repository, SandboxError, make_project, run, sandbox
 from ascribe_lab.envs.repository.sandbox import check_sandbox, pack
-from ascribe_lab.envs.repository.tasks import FUNCTIONS, TESTS
+from ascribe_lab.envs.repository.tasks import BUGS, MODULES, TESTS
 from ascribe_lab.rollout import Model, Plan, Setup, play, table
 from ascribe_lab.rollout.mini_swe_agent import save_trajectories
 
@@ -39,12 +39,11 @@ def shell(command: str) -> sandbox.Ran:
     return run(command, pack({"a.py": "a = 1\n"}, "tmp/work"), "tmp/work", {"LC_ALL": "C.UTF-8"})
 
 
-def test_every_bug_is_one_line_of_its_function() -> None:
-    for each in FUNCTIONS:
-        assert each.source.count(each.right) == 1
-        assert each.right.count("\n") == 1
-        assert each.right != each.wrong
-    assert len({each.kind for each in FUNCTIONS}) == 5
+def test_every_bug_has_one_place() -> None:
+    for bug in BUGS:
+        assert MODULES[bug.module].count(bug.right) == 1
+        assert MODULES[bug.module].replace(bug.right, bug.wrong) != MODULES[bug.module]
+    assert len({bug.kind for bug in BUGS}) == 5
 
 
 def test_right_edits_lead_from_the_first_stage_to_the_last() -> None:
@@ -52,7 +51,7 @@ def test_right_edits_lead_from_the_first_stage_to_the_last() -> None:
         project = make_project((1, 2), np.random.default_rng(task))
         edits = sum(len(stages) - 1 for stages in project.stages.values())
         assert edits in (1, 2)
-        assert project.kind in {*(each.kind for each in FUNCTIONS), "2 bugs"}
+        assert project.kind in {*(bug.kind for bug in BUGS), "2 bugs"}
         for path, stages in project.stages.items():
             assert project.edit(path, stages[-1]) is None
             assert project.edit(path, "something else") is None
@@ -183,7 +182,7 @@ def test_live_texts_do_not_recur_and_states_do() -> None:
 def test_trajectory_files_are_read_back(tmp_path: Path) -> None:
     setup = Setup("repository", {"horizon": 4, "live": True}, "plain", "serial")
     played = play(setup, Model("faulty"), Plan(2, 2, 4, seed=1))
-    files = save_trajectories(played, tmp_path)
+    files = save_trajectories(played.trajectories, tmp_path)
     imported = import_files([tmp_path], reward="info.reward", state="observation")
     assert imported.format == "mini-swe-agent"
     rows, steps = imported.table.to_dicts(), table(played).to_dicts()

@@ -6,18 +6,19 @@ does not have, is in ``info.reward``; ``instance_id`` is the group.
 """
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ascribe_lab.rollout.run import Rollout, Trajectory
+from ascribe_lab.rollout.run import Trajectory
 
 FORMAT = "mini-swe-agent-1.1"
 
 
-def save_trajectories(rollout: Rollout, folder: str | Path) -> list[Path]:
-    """Write every episode of a rollout to a folder. Returns the files."""
+def save_trajectories(episodes: Iterable[Trajectory], folder: str | Path) -> list[Path]:
+    """Write the episodes of a rollout to a folder, a file each. Returns the files."""
     paths = []
-    for trajectory in rollout.trajectories:
+    for trajectory in episodes:
         path = Path(folder) / f"{trajectory.name.replace('/', '_')}.traj.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(record(trajectory), indent=1), encoding="utf-8")
@@ -32,7 +33,7 @@ def record(trajectory: Trajectory) -> dict[str, Any]:
     end = {"exit_status": status, "submission": ""}
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": "You solve a task with a shell, one command at a time."},
-        {"role": "user", "content": f"{trajectory.task}\n\n{steps[0].observation}"},
+        {"role": "user", "content": f"{trajectory.task}\n\n{steps[0].observation}".strip()},
     ]
     for number, step in enumerate(steps):
         seen = [each.observation for each in steps[number + 1 : number + 2]]

@@ -120,11 +120,9 @@ class Repository(TextEnvironment[WorkingCopy]):
         if command == SUBMIT:
             won = self._solved(episode)
             return Outcome("Submitted.", float(won), terminated=True, won=won)
-        if not command or len(command) > LONGEST:
-            return Outcome(
-                _shown(-1, "Give one command of at most 10,000 characters."), valid=False
-            )
         try:
+            if not command or len(command) > LONGEST:
+                raise SandboxError(f"a command has 1 to {LONGEST:,} characters")
             done = run(command, episode.folder, episode.name, episode.variables)
         except SandboxError as error:
             return Outcome(_shown(-1, f"{error}. Nothing has changed.\n"), valid=False)
@@ -137,6 +135,9 @@ class Repository(TextEnvironment[WorkingCopy]):
         """Whether bash could carry out a command, and what the agent sees of it."""
         episode.folder, episode.files = done.folder, done.files
         output = clean(done.output)
+        if len(output) > LONGEST:  # before anything is looked for: hostile output is slow to search
+            half, left_out = LONGEST // 2, len(output) - LONGEST
+            output = f"{output[:half]}\n({left_out} characters left out)\n{output[-half:]}"
         if SUMMARY.search(output):
             episode.results = " ".join(sorted(FAILED.findall(output))) or "passed"
             episode.tested = episode.digest
@@ -152,13 +153,10 @@ class Repository(TextEnvironment[WorkingCopy]):
 
     def _solved(self, episode: WorkingCopy) -> bool:
         """Whether the tests, as they were at first, pass with the modules as they are now."""
-        paths = [path for path in episode.files if path.endswith(".py") and path != "conftest.py"]
-        files = {path: episode.text(path) for path in paths}
+        files = {path: episode.text(path) for path in episode.project.stages}
         files[TESTS] = episode.project.stages[TESTS][0]
         try:
-            done = run(
-                f"{TEST} {TESTS}", pack(files, episode.name), episode.name, episode.variables
-            )
+            done = run(TEST, pack(files, episode.name), episode.name, episode.variables)
         except SandboxError:
             return False
         return done.code == 0 and f"\n{episode.project.tests} passed in" in done.output
@@ -199,7 +197,4 @@ def _committed(folder: bytes, name: str, variables: tuple[tuple[str, str], ...])
 
 def _shown(code: int, output: str) -> str:
     """The result of a command as mini-swe-agent shows it."""
-    if len(output) > LONGEST:
-        half, left_out = LONGEST // 2, len(output) - LONGEST
-        output = f"{output[:half]}\n({left_out} characters left out)\n{output[-half:]}"
     return f"<returncode>{code}</returncode>\n<output>\n{output}</output>"

@@ -26,19 +26,19 @@ MOST_BYTES = 16_000_000
 NOBODY = "65534"
 
 PLACES = ("/usr", "/bin", "/lib", "/lib64", "/etc/alternatives")
-LIMITS = f"--cpu={SECONDS} --as=1000000000 --fsize=1000000 --nproc=64 --nofile=256 --core=0"
+LIMITS = f"--cpu={SECONDS} --as=500000000 --fsize=1000000 --nproc=32 --nofile=256 --core=0"
 SCRIPT = f"""
 set -eu
 spare=$1 folder=$2 command=$3 user=$4 path=$5 places=("${{@:6}}")
 mount -t tmpfs -o size={MOST_BYTES},nr_inodes=4k,mode=755 tmpfs "$spare"
 root=$spare/root
-mkdir -p "${{places[@]/#/$root}}" "$root/dev"
+mkdir -p "${{places[@]/#/$root}}" "$root/dev" "$root/tmp"
+chmod 1777 "$root/tmp"
 for place in "${{places[@]}}"; do mount --rbind -o ro "$place" "$root$place"; done
 for device in null zero urandom; do
     : > "$root/dev/$device"
     mount --bind "/dev/$device" "$root/dev/$device"
 done
-mkdir -m 1777 "$root/tmp"
 tar x --no-same-owner -C "$root"
 chown -R "${{user:-0}}" "$root/$folder"
 set +e

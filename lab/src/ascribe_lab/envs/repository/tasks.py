@@ -6,86 +6,82 @@ from typing import NamedTuple
 
 import numpy as np
 
+MODULES = {
+    "lists.py": '''\
+def windows(values, size):
+    """All runs of neighbouring values."""
+    return [values[i : i + size] for i in range(len(values) - size + 1)]
 
-class Function(NamedTuple):
-    """A function, its tests, and a line of it as it should be and as a bug has it."""
+
+def chunks(values, size=2):
+    """Cut into parts, by default pairs."""
+    return [values[i : i + size] for i in range(0, len(values), size)]
+''',
+    "prices.py": '''\
+def total(prices, tax=0.5):
+    """The sum with tax."""
+    return sum(prices) * (1 + tax)
+
+
+def reduced(price, percent):
+    """The price less a discount, never below 0."""
+    if percent > 100: return 0
+    return price - price * percent / 100
+''',
+    "texts.py": '''\
+def shorten(text, limit):
+    """At most so many characters, the end as dots."""
+    if len(text) <= limit: return text
+    return text[: limit - 3] + "..."
+
+
+def renamed(text, old, new):
+    """A word in the place of another."""
+    return text.replace(old, new)
+''',
+}
+CHECKS = {
+    "lists.py": (
+        ("windows([1, 2, 3], 2) == [[1, 2], [2, 3]]", "windows([4], 1) == [[4]]"),
+        ("chunks([1, 2, 3]) == [[1, 2], [3]]", "chunks([1, 2, 3], 3) == [[1, 2, 3]]"),
+    ),
+    "prices.py": (
+        ("total([10, 20], 0) == 30", "total([10]) == 15", "total([]) == 0"),
+        ("reduced(50, 10) == 45", "reduced(50, 200) == 0"),
+    ),
+    "texts.py": (
+        ('shorten("horizon", 6) == "hor..."', 'shorten("abc", 3) == "abc"'),
+        ('renamed("a cat", "cat", "dog") == "a dog"', 'renamed("x", "y", "z") == "x"'),
+    ),
+}
+"""What the tests of each function assert."""
+TESTS = "test_project.py"
+
+
+class Bug(NamedTuple):
+    """A part of a module as it should be and as it is, of one line, and what is said about it."""
 
     module: str
-    source: str
-    tests: tuple[str, ...]
     kind: str
     right: str
     wrong: str
-    """None of it where the bug leaves the line out."""
     issue: str
 
 
-FUNCTIONS = (
-    Function(
-        "lists",
-        "def windows(values, size):\n"
-        '    """All runs of neighbouring values."""\n'
-        "    return [values[i : i + size] for i in range(len(values) - size + 1)]\n",
-        ("windows([1, 2, 3], 2) == [[1, 2], [2, 3]]", "windows([4], 1) == [[4]]"),
-        "off by one",
-        "    return [values[i : i + size] for i in range(len(values) - size + 1)]\n",
-        "    return [values[i : i + size] for i in range(len(values) - size)]\n",
-        "windows() leaves out the last window",
-    ),
-    Function(
-        "lists",
-        'def chunks(values, size=2):\n    """Cut into parts, by default pairs."""\n'
-        "    return [values[i : i + size] for i in range(0, len(values), size)]\n",
-        ("chunks([1, 2, 3]) == [[1, 2], [3]]", "chunks([1, 2, 3], 3) == [[1, 2, 3]]"),
-        "wrong default",
-        "def chunks(values, size=2):\n",
-        "def chunks(values, size=3):\n",
-        "chunks() does not make pairs by default",
-    ),
-    Function(
-        "prices",
-        'def total(prices, tax=0.5):\n    """The sum with tax."""\n'
-        "    return sum(prices) * (1 + tax)\n",
-        ("total([10, 20], 0) == 30", "total([10]) == 15", "total([]) == 0"),
-        "wrong operator",
-        "    return sum(prices) * (1 + tax)\n",
-        "    return sum(prices) * (1 - tax)\n",
-        "totals get smaller with tax",
-    ),
-    Function(
-        "prices",
-        'def reduced(price, percent):\n    """The price less a discount, never below 0."""\n'
-        "    if percent > 100: return 0\n"
-        "    return price - price * percent / 100\n",
-        ("reduced(50, 10) == 45", "reduced(50, 200) == 0"),
-        "missing branch",
-        "    if percent > 100: return 0\n",
-        "",
+BUGS = (
+    Bug("lists.py", "off by one", "- size + 1)", "- size)", "windows() omits the last window"),
+    Bug("lists.py", "wrong default", "size=2", "size=3", "chunks() makes no pairs by default"),
+    Bug("prices.py", "wrong operator", "1 + tax", "1 - tax", "totals get smaller with tax"),
+    Bug(
+        *("prices.py", "missing branch", "    if percent > 100: return 0\n", ""),
         "reduced() returns negative prices",
     ),
-    Function(
-        "texts",
-        'def shorten(text, limit):\n    """At most so many characters, the end as dots."""\n'
-        "    if len(text) <= limit: return text\n"
-        '    return text[: limit - 3] + "..."\n',
-        ('shorten("horizon", 6) == "hor..."', 'shorten("abc", 3) == "abc"'),
-        "off by one",
-        '    return text[: limit - 3] + "..."\n',
-        '    return text[: limit - 2] + "..."\n',
-        "shorten() returns texts that are too long",
-    ),
-    Function(
-        "texts",
-        'def renamed(text, old, new):\n    """A word in the place of another."""\n'
-        "    return text.replace(old, new)\n",
-        ('renamed("a cat", "cat", "dog") == "a dog"', 'renamed("x", "y", "z") == "x"'),
-        "swapped arguments",
-        "    return text.replace(old, new)\n",
-        "    return text.replace(new, old)\n",
+    Bug("texts.py", "off by one", "limit - 3", "limit - 2", "shorten() returns too long texts"),
+    Bug(
+        *("texts.py", "swapped arguments", "(old, new)\n", "(new, old)\n"),
         "renamed() does not replace the old word",
     ),
 )
-TESTS = "test_project.py"
 
 
 @dataclass(frozen=True)
@@ -106,50 +102,32 @@ class Project:
         """
         if text not in self.stages[path][:-1]:
             return None
-        number, line, missing = _first_difference(text, self.stages[path][-1])
-        place = number + astray if missing else number + 1 + astray
-        return f"sed -i '{place}{'a' if missing else 'c'}\\{line}' {path}"
+        now, then = text.splitlines(), self.stages[path][-1].splitlines()
+        number = next(n for n, line in enumerate(then) if now[n] != line)
+        missing = now[number : number + 1] == then[number + 1 : number + 2]
+        place = f"{number + astray}a" if missing else f"{number + 1 + astray}c"
+        return f"sed -i '{place}\\{then[number]}' {path}"
 
 
 def make_project(bugs: Sequence[int], generator: np.random.Generator) -> Project:
     """A repository of two or three modules with as many bugs as one of ``bugs``."""
-    modules = generator.permutation(sorted({each.module for each in FUNCTIONS}))
-    chosen = modules[: int(generator.integers(2, 4))]
-    used = [each for each in FUNCTIONS if each.module in chosen]
-    used = [used[place] for place in generator.permutation(len(used))]
-    planted = used[: int(generator.choice(bugs))]
-    right, broken = ({f"{module}.py": "" for module in sorted(chosen)} for _ in range(2))
-    imports, tests = [], []
-    for each in used:
-        name = each.source.partition("(")[0].removeprefix("def ")
-        source = each.source.replace(each.right, each.wrong) if each in planted else each.source
-        for files, text in ((right, each.source), (broken, source)):
-            file = f"{each.module}.py"
-            files[file] = f"{files[file]}\n\n{text}" if files[file] else text
-        imports.append(f"from {each.module} import {name}\n")
-        tests += [
-            f"\n\ndef test_{name}_{number}():\n    assert {test}\n"
-            for number, test in enumerate(each.tests)
-        ]
-    stages = {TESTS: ["".join([*sorted(imports), *tests])], "README.md": ["# Small functions\n"]}
-    for file, text in broken.items():
-        stages[file] = [text]
-        while stages[file][-1] != right[file]:
-            stages[file].append(_mended(stages[file][-1], right[file]))
-    issue = f"The tests fail: {' and '.join(each.issue for each in planted)}."
+    modules = sorted(generator.permutation(list(MODULES))[: int(generator.integers(2, 4))].tolist())
+    possible = [bug for bug in BUGS if bug.module in modules]
+    drawn = generator.permutation(len(possible))[: int(generator.choice(bugs))]
+    planted = [possible[number] for number in sorted(drawn)]
+    tests = [
+        f"\n\ndef test_{check.partition('(')[0]}_{number}():\n    assert {check}\n"
+        for module in modules
+        for checks in CHECKS[module]
+        for number, check in enumerate(checks)
+    ]
+    imports = [f"from {module.removesuffix('.py')} import *\n" for module in modules]
+    stages = {TESTS: ["".join([*imports, *tests])], "README.md": ["# Small functions\n"]}
+    for module in modules:
+        stages[module] = [MODULES[module]]
+        # The first bug of a file is the first to be mended, so it is planted last.
+        for bug in reversed([bug for bug in planted if bug.module == module]):
+            stages[module].insert(0, stages[module][0].replace(bug.right, bug.wrong))
+    issue = f"The tests fail: {' and '.join(bug.issue for bug in planted)}."
     kind = planted[0].kind if len(planted) == 1 else f"{len(planted)} bugs"
     return Project(stages, issue, kind, len(tests))
-
-
-def _mended(text: str, right: str) -> str:
-    number, line, missing = _first_difference(text, right)
-    lines = text.splitlines()
-    lines[number : number + (not missing)] = [line]
-    return "\n".join(lines) + "\n"
-
-
-def _first_difference(text: str, right: str) -> tuple[int, str, bool]:
-    """The first line that is wrong: its number, what it should be, and whether it is missing."""
-    now, then = text.splitlines(), right.splitlines()
-    number = next(n for n, line in enumerate(then) if now[n : n + 1] != [line])
-    return number, then[number], now[number : number + 1] == then[number + 1 : number + 2]
