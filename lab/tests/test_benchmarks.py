@@ -66,6 +66,7 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "learning_team": (*TRL, "peft"),
     "papers": (*TRL, "minecraft_data", "peft"),
     "replay": ("minecraft_data",),
+    "repository": (),
     "scale": (),
     "states": ("minecraft_data",),
     "state_keys": (*TORCH, "minecraft_data", "snowballstemmer"),

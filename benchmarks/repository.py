@@ -1,0 +1,119 @@
+"""The environment ``repository``: how often states recur, what credit sees of it, and SmolLM2.
+
+The policy ``faulty`` attempts each task many times, with ``live`` texts. States are what the shell
+showed (``observation``), its key by ``ascribe.groups.keys.propose`` (``proposed``), and the files
+and test results (``true``). ``imported`` is what ``ascribe import`` takes for states in the same
+episodes as mini-swe-agent's files.
+
+- ``alone``: share of steps alone in their state; ``purity`` and ``found``: of pairs of steps in one
+  state, the share in one true state, and the other way round.
+- ``gigpo_steps`` and ``sbc_steps``: share of rows that the recipe compares with others in their
+  state (the reason of its step term).
+- ``forks``, ``certain``: decisions in one state that ``ascribe decisions`` compares, and those that
+  it is sure of, kinds of decisions included.
+
+SmolLM2-135M plays with the prompts ``plain``: the share of responses with a command, of steps whose
+command bash could carry out, and of episodes that were solved; ``edited``: of episodes in which it
+changed a file. ``--work`` keeps what was played, and a run that was stopped goes on there.
+"""
+
+import json
+import sys
+import tempfile
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import common
+import numpy as np
+
+from ascribe import StepTable, recipe
+from ascribe.decisions import decisions
+from ascribe.estimators.credit import Reason
+from ascribe.groups.keys import keyed, measure, propose
+from ascribe.sessions.formats import import_files
+from ascribe.steps.files import read
+from ascribe.steps.table import Coded
+from ascribe_lab.rollout import Model, Plan, Sampling, Setup, play_to_file
+from ascribe_lab.rollout.mini_swe_agent import save_trajectories
+from ascribe_lab.rollout.record import trajectories
+
+common.PACKAGES = ("ascribe-rl", "numpy", "pytest", "torch", "transformers")
+SETUP = Setup("repository", {"live": True}, "plain", "processes")
+SMOLLM2 = Model("smollm2", dtype="bfloat16", context=2048)
+PLANS = {
+    "faulty": (Model("faulty"), Plan(12, 16, 20, seed=3, name="repository")),
+    "SmolLM2": (SMOLLM2, Plan(4, 8, 12, 3, "repository", sampling=Sampling(max_tokens=48))),
+}
+
+
+def main() -> None:
+    """Play and measure."""
+    work = {"type": Path, "help": "folder for what was played"}
+    with common.Figures("repository", work=work) as figures, tempfile.TemporaryDirectory() as spare:
+        folder = figures.options.work or Path(spare)
+        folder.mkdir(parents=True, exist_ok=True)
+        if figures.quick:
+            PLANS["faulty"] = (Model("faulty"), Plan(2, 4, 20, seed=3, name="repository"))
+            del PLANS["SmolLM2"]
+        for case, (model, plan) in PLANS.items():
+            measure_policy(figures, case, model, plan, folder)
+
+
+def measure_policy(
+    figures: common.Figures, case: str, model: Model, plan: Plan, folder: Path
+) -> None:
+    """What a policy did, how often states recur, and what follows from that."""
+    file, clock = folder / f"{case}.parquet", folder / f"{case}.json"
+    if not file.exists():
+        played = play_to_file(SETUP, model, plan, file, states="environment")
+        clock.write_text(json.dumps(asdict(played.clock)))
+    rollouts = read(file)
+    own, episodes = rollouts.table, list(trajectories(rollouts).values())
+    steps = [step for episode in episodes for step in episode.steps]
+    seconds = json.loads(clock.read_text())
+    figures.emit(case, "steps", len(steps), "1", "higher")
+    for metric in ("policy", "environment"):
+        value = seconds[f"{metric}_seconds"] / len(steps)
+        figures.emit(case, f"{metric}_seconds_per_step", value, "s", "lower")
+    for name, values in {
+        "success": [episode.won for episode in episodes],
+        "edited": [len({s.state.partition(",")[0] for s in t.steps}) > 1 for t in episodes],
+        "with_command": [step.problem is None for step in steps],
+        "valid": [step.valid for step in steps],
+    }.items():
+        figures.emit(case, name, np.mean(values), "share", "higher")
+    shown = replace(own, state=Coded.encode(rollouts.carried["observation"].to_pylist()))
+    key = propose(shown)
+    print(case, key, file=sys.stderr)
+    proposed = replace(shown, state=keyed(shown.state, key))
+    for name, each in {"observation": shown, "proposed": proposed, "true": own}.items():
+        compare(figures, f"{case}, {name}", each, own.state)
+    with tempfile.TemporaryDirectory() as written:
+        save_trajectories(episodes, written)
+        imported = import_files([written], reward="info.reward")
+    figures.emit(f"{case}, imported", "alone", imported.alone[imported.state], "share", "lower")
+    if case == "SmolLM2":
+        commands = [{"trajectory": t.name, "command": s.action} for t in episodes for s in t.steps]
+        figures.write_curve(commands, "commands")
+
+
+def compare(figures: common.Figures, case: str, steps: StepTable, truth: Coded) -> None:
+    """The figures of one choice of states."""
+    quality = measure(steps, truth=truth)
+    figures.emit(case, "states", quality.states, "1", "lower")
+    figures.emit(case, "alone", quality.alone, "share", "lower")
+    for metric in ("purity", "found"):
+        if not np.isnan(getattr(quality, metric)):
+            figures.emit(case, metric, getattr(quality, metric), "share", "higher")
+    for name in ("gigpo", "sbc"):
+        credited = np.mean(recipe(name)(steps).terms["step"].reason == Reason.CREDITED)
+        figures.emit(case, f"{name}_steps", credited, "share", "higher")
+    found = decisions(steps)
+    figures.emit(case, "forks", len(found.forks), "1", "higher")
+    figures.emit(case, "certain", len(found.certain), "1", "higher")
+    for each in found.certain[:3]:
+        print(f"{case}: {each.text}: {each.how_sure}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
