@@ -17,7 +17,6 @@ ABLATIONS: dict[str, dict[str, float]] = {
     "history": {"history": math.inf},
     "own": {"own": math.inf},
     "shrinkage": {"state": 0.0, "action": 0.0},
-    "discount": {"discount": 1.0},
 }
 """``sbc-NAME`` is ``sbc`` without this part."""
 

@@ -125,10 +125,9 @@ def by_loops(
     size = {i: sum(state[j] == state[i] for j in real) if state[i] else 0 for i in real}
     size = {i: size[i] + known["state"].get(state[i], (0.0,))[0] for i in real}
     trace = {i: LADDER.state / (size[i] + LADDER.state) for i in real}
-    discount = min(gamma, LADDER.discount)
-    boot = collected(discount, nothing, all_of_it)
+    boot = collected(gamma, nothing, all_of_it)
     for _ in range(LADDER.sweeps):
-        boot = collected(discount, mean_of(boot, LADDER.state), trace)
+        boot = collected(gamma, mean_of(boot, LADDER.state), trace)
     above = rest(boot, mean_of(boot, LADDER.centre))
     credit = nothing
     for keys, of_level, before in ((state, LADDER.action, known["action"]), *inside):

@@ -46,7 +46,6 @@ class Ladder:
         own: a row's own return counts 1 / κ.
         sweeps: how often values and bootstrapped returns are recomputed from each other; 0 disables
             bootstrapping.
-        discount: discount of bootstrapped returns, if that of the objective is not smaller.
     """
 
     state: float = 2.0
@@ -56,7 +55,6 @@ class Ladder:
     action: float = 1.0
     own: float = 6.0
     sweeps: int = 2
-    discount: float = 0.9
 
 
 LADDER = Ladder()
@@ -87,7 +85,7 @@ class SBC(Clustering):
     the next row:
 
     - value: ``V = m + S_c[G - m] + S_f[rest] + S_h[rest]``;
-    - bootstrapped return: ``G = r + 0.9 ((1 - λ) V' + λ G')`` with ``λ = κ_c / (n_c' + κ_c)``, made
+    - bootstrapped return: ``G = r + γ ((1 - λ) V' + λ G')`` with ``λ = κ_c / (n_c' + κ_c)``, made
       from V twice, starting at the discounted return;
     - the state's mean: ``U = mean of G in c + S_f[rest] + S_h[rest]``;
     - credit: ``A = S_ca[G - U] + S_fa[rest] + S_ha[rest] + (R - m) / κ``.
@@ -97,8 +95,7 @@ class SBC(Clustering):
     ``S_ca`` and the state's mean as further rows.
 
     Attributes:
-        gamma: discount γ of R, which is that of the objective: 1 for success itself. The discount
-            of G only reduces variance.
+        gamma: discount γ of R and G. Tune it: the audit gains most from it where episodes are long.
         states: rows are in the same state if their fingerprints lie in one ``cluster``, or if their
             texts are equal (``exact``; f is not used).
         memory: what earlier iterations of the same task count, for each iteration that passed; 0
@@ -158,12 +155,10 @@ class SBC(Clustering):
         )
         returns = reward_to_go(rows.reward, steps.trajectory, self.gamma)
         ladder = self.ladder()
-        discount = min(self.gamma, ladder.discount)
-        sooner = reward_to_go(rows.reward, steps.trajectory, discount)
         memory = Memory.of(self.memory, inputs.get("history") if self.memory else None)
         names = rows.names(table, keys.values) if self.memory else None
         known = rows.known(memory, names)
-        peers, sooner, above = back_off(rows, sooner, discount, ladder, known)
+        peers, boot, above = back_off(rows, returns, self.gamma, ladder, known)
         mean, count = _backed_off(returns, ((*rows.by_task, 0.0, known["own"]),)), rows.task_count
         # A late penalty is known exactly, so it is compared with the task's mean alone.
         late = self.late_penalties(steps)
@@ -188,7 +183,7 @@ class SBC(Clustering):
             terms, metrics["scale_factor"] = equalised(terms, *sizes, inputs.get("pool"))
         history = self.carried(metrics, inputs)
         if names is not None:
-            history = memory.updated(*rows.measured(names, returns, sooner, above))
+            history = memory.updated(*rows.measured(names, returns, boot, above))
         return Credit.of(terms, repr(self), metrics, history)
 
     def ladder(self) -> Ladder:
@@ -297,13 +292,13 @@ class Rows:
         return nothing | {"action": Recalled(np.zeros(1), np.zeros(1))}
 
     def measured(
-        self, names: dict[str, list[str]], returns: Floats, sooner: Floats, above: Floats
+        self, names: dict[str, list[str]], returns: Floats, boot: Floats, above: Floats
     ) -> list[tuple[list[str], Ints, Floats]]:
         """What this iteration adds to the memory."""
         values = (
             ("own", returns, self.by_task),
-            ("task", sooner, self.by_task),
-            ("state", sooner, self.by_state),
+            ("task", boot, self.by_task),
+            ("state", boot, self.by_state),
             ("action", above, self.by_action(self.state)),
         )
         return [
