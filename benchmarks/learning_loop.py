@@ -10,6 +10,7 @@ Random numbers are common to all runs of a seed: the n-th token of an action of 
 with the same uniform number whatever the recipe, at the same iteration and turn.
 """
 
+import copy
 import random
 import re
 import sys
@@ -28,7 +29,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from ascribe import StepTable, recipe
 from ascribe.fingerprints import normalised
+from ascribe.groups.keys import keyed
 from ascribe.groups.radius import Target, search
+from ascribe.steps.check import arrange
+from ascribe.steps.returns import reward_to_go
 from ascribe_lab.envs.sokoban import MOVES, Position, Sokoban, SokobanEpisode, solve
 
 sys.path.append(str(ROOT / "examples"))
@@ -39,6 +43,8 @@ LAYER = 1
 """Hidden state (as transformers numbers them) that is the fingerprint of a prompt."""
 GROUPS, SIZE = 8, 8
 """Tasks of an iteration, and episodes of each."""
+ALONE = 0.7
+"""RMS of advantages with one episode of a task, where GRPO has none: about its size in groups."""
 CLIP = 0.2
 ROWS_PER_PASS = 192
 
@@ -157,7 +163,41 @@ def _moved(task: int, position: Position, action: str) -> tuple[Position, float,
     return episode.position, outcome.reward, outcome.won
 
 
+class Clock:
+    """A clock in every text, so that no text recurs: the time of day, which goes on by chance."""
+
+    def __init__(self, task: int, seed: str) -> None:
+        super().__init__(task, seed)  # type: ignore[call-arg]
+        self.rng = random.Random(f"clock {seed}")
+        self.now = self.rng.randrange(86_400)
+
+    def look(self) -> tuple[str, tuple[int, ...]]:
+        """The state with the time before it, and the prompt with the time before it."""
+        state, prompt = super().look()  # type: ignore[misc]
+        self.now = (self.now + self.rng.randint(1, 120)) % 86_400
+        time = f"{self.now // 3600:02}:{self.now // 60 % 60:02}:{self.now % 60:02}"
+        return f"Time {time}. {state}", (*self.tokens.encode(time), *prompt)  # type: ignore[attr-defined]
+
+
+class TextCraftClock(Clock, TextCraft):
+    """TextCraft with a clock."""
+
+
+class SokobanClock(Clock, SokobanRoom):
+    """Sokoban with a clock."""
+
+    tokens = Tokens([*SokobanRoom.tokens.words[2:], *"0123456789"])
+
+
+def true_state(text: str) -> str:
+    """The state that a text shows: without the clock, items in rising order."""
+    text = re.sub(r"^Time [\d:]+\. ", "", text)
+    return " ".join(sorted(re.findall(r"\[.+?\] \(\d+\)", text))) or text
+
+
 WORLDS: dict[str, Any] = {"textcraft": TextCraft, "sokoban": SokobanRoom}
+CLOCKED: dict[str, Any] = {"textcraft clock": TextCraftClock, "sokoban clock": SokobanClock}
+ALL_WORLDS = WORLDS | CLOCKED
 
 
 @dataclass(frozen=True)
@@ -175,6 +215,7 @@ STARTS = {
     ("sokoban", "weak"): Start(0.4, 200),
     ("sokoban", "strong"): Start(0.2, 500),
 }
+STARTS |= {(f"{world} clock", start): how for (world, start), how in STARTS.items()}
 
 # The policy, and episodes.
 
@@ -389,7 +430,7 @@ def update(policy: Any, optimizer: Any, steps: Sequence[Step], advantage: Any = 
 
 def clone(name: str, start: Start, seed: int) -> Any:
     """A new policy that copies demonstrations."""
-    world, rng = WORLDS[name], random.Random(f"clone {seed}")
+    world, rng = ALL_WORLDS[name], random.Random(f"clone {seed}")
     policy = new_policy(world, seed)
     optimizer = torch.optim.Adam(policy.parameters(), lr=3e-3)
 
@@ -427,7 +468,7 @@ def clusters(recipe: Any) -> bool:
 
 def search_radius(policy: Any, reader: Any, name: str, seed: int, target: Target) -> float:
     """The radius of clusters for the hidden states of a reader, on one batch of a policy."""
-    world = WORLDS[name]
+    world = ALL_WORLDS[name]
     steps, _ = play_policy(policy, world, world.tasks[:GROUPS], SIZE, f"radius {seed}")
     vectors = normalised(read(reader, steps))
     groups = np.array([step.group for step in steps])
@@ -437,7 +478,7 @@ def search_radius(policy: Any, reader: Any, name: str, seed: int, target: Target
 
 def purity(labels: Any, table: StepTable) -> float:
     """The share of pairs in a cluster whose states are equal, whatever their order of items."""
-    texts = [" ".join(sorted(re.findall(r"\[.+?\] \(\d+\)", t))) or t for t in table.state.texts()]
+    texts = map(true_state, table.state.texts())
     pairs = Counter(zip(labels.tolist(), texts, strict=True))
     together = sum(n * (n - 1) for n in Counter(labels.tolist()).values())
     return sum(n * (n - 1) for n in pairs.values()) / max(together, 1)
@@ -456,6 +497,10 @@ class Run:
         held_out: episodes of an evaluation, at least.
         equal: rescale the advantages of a batch to the RMS of GRPO's on the same batch.
         reader: a frozen policy whose hidden states are the fingerprints, in place of the learner's.
+        key: a function of the text of a state, by which steps are grouped.
+        groups: tasks of an iteration.
+        size: episodes of each task; with one, advantages are rescaled to the RMS ``ALONE``.
+        critic: gives the column ``value``, and learns from every batch.
     """
 
     world: str
@@ -467,6 +512,10 @@ class Run:
     held_out: int = 512
     equal: bool = True
     reader: Any = None
+    key: Callable[[str], str] | None = None
+    groups: int = GROUPS
+    size: int = SIZE
+    critic: Any = None
 
     @cached_property
     def grpo(self) -> Any:
@@ -475,7 +524,7 @@ class Run:
 
     def train(self, policy: Any) -> Iterator[dict[str, float]]:
         """Train a policy in place; a line for every iteration, and one for the end."""
-        world = WORLDS[self.world]
+        world = ALL_WORLDS[self.world]
         optimizer = torch.optim.Adam(policy.parameters(), lr=self.rate)
         for number in range(self.iterations + 1):
             line: dict[str, float] = {"iteration": number}
@@ -489,10 +538,15 @@ class Run:
 
     def iterate(self, policy: Any, optimizer: Any, number: int) -> dict[str, float]:
         """Play, credit, and make two updates."""
-        world, rng = WORLDS[self.world], np.random.default_rng([self.seed, number])
-        tasks = sorted(rng.choice(world.tasks, GROUPS, replace=False).tolist())
-        steps, success = play_policy(policy, world, tasks, SIZE, f"train {self.seed} {number}")
+        world, rng = ALL_WORLDS[self.world], np.random.default_rng([self.seed, number])
+        tasks = sorted(rng.choice(world.tasks, self.groups, replace=False).tolist())
+        name = f"train {self.seed} {number}"
+        steps, success = play_policy(policy, world, tasks, self.size, name)
         table = step_table(steps)
+        if self.key is not None:
+            table = replace(table, state=keyed(table.state, self.key))
+        if self.critic is not None:
+            table = replace(table, value=self.critic.values(steps))
         if self.reader is not None:
             table = replace(table, fingerprint=read(self.reader, steps))
         advantage = np.asarray(self.recipe(table).advantage)
@@ -501,9 +555,12 @@ class Run:
         if clusters(self.recipe):
             line["purity"] = purity(self.recipe.state_groups(table, {})[0].labels, table)
         if self.equal:
-            advantage = advantage * (rms(self.grpo(table).advantage) / max(size, 1e-9))
+            target = rms(self.grpo(table).advantage) if self.size > 1 else ALONE
+            advantage = advantage * (target / max(size, 1e-9))
         for half in np.array_split(rng.permutation(len(steps)), 2):
             update(policy, optimizer, [steps[i] for i in half], advantage[half])
+        if self.critic is not None:
+            self.critic.learn(steps, table)
         return line
 
 
@@ -513,3 +570,44 @@ def read(policy: Any, steps: Sequence[Step]) -> Any:
     prompts, place = _distinct([step.prompt for step in steps])
     _, hidden = forward(policy, *_padded(prompts, "left"), 1)
     return hidden[LAYER][:, -1][place].numpy()
+
+
+class Critic:
+    """A network of its own, of the policy's shape, that reads a prompt and predicts the return.
+
+    As the critic of PPO, trained on the discounted returns of each batch after its values were
+    used; a start from a copy of the policy.
+    """
+
+    def __init__(self, policy: Any, gamma: float, rate: float = 1e-3) -> None:
+        self.body, self.gamma = copy.deepcopy(policy), gamma
+        self.head = torch.nn.Linear(policy.config.hidden_size, 1)
+        torch.nn.init.zeros_(self.head.weight)
+        weights = [*self.body.model.parameters(), *self.head.parameters()]
+        self.optimizer = torch.optim.Adam(weights, lr=rate)
+
+    def _values(self, prompts: Sequence[Any]) -> Any:
+        out, _ = forward(self.body, *_padded(prompts, "left"), 1)
+        return self.head(out[:, -1])[:, 0]
+
+    @torch.no_grad()
+    def values(self, steps: Sequence[Step]) -> Any:
+        """The value of each step."""
+        prompts, place = _distinct([step.prompt for step in steps])
+        parts = [prompts[i : i + 512] for i in range(0, len(prompts), 512)]
+        return torch.cat([self._values(part) for part in parts])[place].double().numpy()
+
+    def learn(self, steps: Sequence[Step], table: StepTable, passes: int = 2) -> None:
+        """Descend the squared error, in batches of 256 steps."""
+        ordered = arrange(table)
+        returns = np.zeros(len(steps))
+        to_go = reward_to_go(ordered.reward, ordered.trajectory, self.gamma)
+        returns[ordered.rows] = to_go
+        rng = np.random.default_rng(len(steps))
+        for _ in range(passes):
+            for rows in np.array_split(rng.permutation(len(steps)), -(-len(steps) // 256)):
+                self.optimizer.zero_grad()
+                value = self._values([steps[i].prompt for i in rows])
+                target = torch.tensor(returns[rows], dtype=torch.float32)
+                ((value - target) ** 2).mean().backward()
+                self.optimizer.step()

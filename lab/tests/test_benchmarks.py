@@ -27,7 +27,8 @@ METRICS = {
 }
 
 MODULES = {
-    *("audit_forms", "audit_policy_page", "coalitions", "common", "divergence", "learning"),
+    *("audit_forms", "audit_policy_page", "candidates", "coalitions", "common", "divergence"),
+    "learning",
     *("learning_loop", "learning_page", "page", "tiny", "tiny_llama"),
     "verl_probe",
 }
@@ -61,6 +62,7 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "learning_ibpo": TRL,
     "learning_pivots": TRL,
     "gateway_log": (),
+    "learning_recurrence": TORCH,
     "learning_pivots_smollm2": TRL,
     "learning_smollm2": TRL,
     "learning_team": (*TRL, "peft"),
