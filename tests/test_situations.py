@@ -43,6 +43,7 @@ CASES = {
     "a clock": (rollouts(2, 6, CLOCK), "recur under a key", "sbc after ascribe states"),
     "short": (rollouts(4, 6, WEB), "do not recur", "returns and gamma 0.83"),
     "long": (rollouts(4, LONG, WEB), "do not recur", "returns and gamma 0.967"),
+    "states recur, long": (rollouts(8, 40, ROOM), "recur", "sbc and gamma 0.975"),
     "one step": (rollouts(8, 1, ROOM), "recur", "grpo"),
     "one rollout": (rollouts(1, 6, WEB), "do not recur", "returns with memory"),
     "one rollout, often": (rollouts(1, 6, ROOM, 5), "recur", "sbc with memory"),

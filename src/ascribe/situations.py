@@ -14,7 +14,7 @@ from ascribe.groups.keys import keyed, propose
 from ascribe.steps import segments
 from ascribe.steps.arrays import Ints
 from ascribe.steps.check import arrange
-from ascribe.steps.discount import Discount, propose_discount
+from ascribe.steps.discount import USUAL, Discount, propose_discount
 from ascribe.steps.table import Coded, StepTable
 
 States = Literal["recur", "recur under a key", "do not recur"]
@@ -24,9 +24,10 @@ LONG = 30
 """Steps from which an episode is long."""
 MOST_ALONE = 0.5
 """States recur if no larger share of the steps is alone in its state."""
-SAMPLE = 2_000
-"""Steps, of the first tasks by name, for which a key is sought."""
-DEFAULT, PROPOSED = "the default", "as proposed"
+SAMPLE = 200_000
+"""Characters of states, of the first tasks by name and in them of the first steps, for which a key
+is sought."""
+PROPOSED, LARGER = "as proposed", "as proposed, if larger than the default"
 RECUR: tuple[States, ...] = ("recur",)
 KEYED: tuple[States, ...] = ("recur under a key",)
 NEVER: tuple[States, ...] = ("do not recur",)
@@ -66,20 +67,20 @@ SITUATIONS = (
         (*RECUR, *KEYED, *NEVER), ANY, ONE, "grpo", "none", "one step has one outcome", "concepts"
     ),
     Situation(
-        (*RECUR, *KEYED), ONE, SEVERAL, "sbc with memory", DEFAULT, WITH_MEMORY, "estimators/sbc"
+        (*RECUR, *KEYED), ONE, SEVERAL, "sbc with memory", LARGER, WITH_MEMORY, "estimators/sbc"
     ),
     Situation(
         NEVER, ONE, SEVERAL, "returns with memory", PROPOSED, WITH_MEMORY, "estimators/returns"
     ),
     Situation(
-        RECUR, SEVERAL, SEVERAL, "sbc", DEFAULT, "it learned fastest in small policies", "learning"
+        RECUR, SEVERAL, SEVERAL, "sbc", LARGER, "it learned fastest in small policies", "learning"
     ),
     Situation(
         KEYED,
         SEVERAL,
         SEVERAL,
         "sbc after ascribe states",
-        DEFAULT,
+        LARGER,
         "a key finds peers",
         "howto/state",
     ),
@@ -128,8 +129,9 @@ class Placed:
     @property
     def advice(self) -> str:
         """Recipe and discount, as a clause."""
-        gamma = self.discount.gamma if self.row.discount == PROPOSED else None
-        return f"use {self.row.recipe}" + ("" if gamma is None else f" and gamma {gamma:g}")
+        least = {PROPOSED: 0.0, LARGER: USUAL}.get(self.row.discount, 1.0)
+        gamma = self.discount.gamma or 0.0
+        return f"use {self.row.recipe}" + (f" and gamma {gamma:g}" if gamma > least else "")
 
     def sentences(self, gamma: float | None) -> tuple[str, ...]:
         """The row, and what a recipe's discount leaves of a reward, if it has one; a line each."""
@@ -157,12 +159,15 @@ def place(table: StepTable) -> Placed:
     states: States = "recur"
     alone, under_key = _alone(task, table.state.take(steps.rows)), None
     if alone > MOST_ALONE:
-        sample = table.take(steps.rows[:SAMPLE])
+        order = np.lexsort((steps.trajectory, steps.step, steps.group))
+        size = np.array([*map(len, table.state.values), 0])[steps.state[order]]
+        order = order[: max(1, int((np.cumsum(size) <= SAMPLE).sum()))]
+        sample = table.take(steps.rows[order])
         sample = replace(sample, state=sample.state.used())
-        under_key = _alone(task[:SAMPLE], keyed(sample.state, propose(sample)))
+        under_key = _alone(task[order], keyed(sample.state, propose(sample)))
         states = "recur under a key" if under_key <= MOST_ALONE else "do not recur"
-    size = (states, rollouts, math.ceil(discount.length))
-    row = next(row for row in SITUATIONS if row.fits(*size))
+    facts = (states, rollouts, math.ceil(discount.length))
+    row = next(row for row in SITUATIONS if row.fits(*facts))
     return Placed(row, states, alone, under_key, rollouts, discount)
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascribe import StepTable
-from ascribe.steps.discount import FEWEST, propose_discount
+from ascribe import StepTable, recipe
+from ascribe.steps.discount import FEWEST, USUAL, propose_discount
 from tests.strategies import padding_rows, step_tables
 
 
@@ -41,11 +41,18 @@ def test_what_a_discount_leaves_is_said() -> None:
     found = propose_discount(episodes([100] * 8, [True, False] * 4))
     assert found.compared(0.95) == (
         "A discount of 0.95 leaves 0.0059 of a reward 100 steps later, the median length; 0.99, "
-        "proposed for returns from 4 successes, leaves 0.37."
+        "proposed from 4 successes, leaves 0.37."
+    )
+    assert found.compared(1.0).endswith(
+        "; 0.99, proposed for returns from 4 successes, leaves 0.37."
     )
     assert found.too_small(0.95)
     assert not found.too_small(0.98)
     assert not found.too_small(1.0)
+
+
+def test_the_usual_discount_is_that_of_the_recipes() -> None:
+    assert recipe("sbc").gamma == recipe("returns").gamma == USUAL
 
 
 def test_a_discount_is_not_too_small_where_a_smaller_one_is_proposed() -> None:

@@ -1,6 +1,5 @@
 """``ascribe check``: what is wrong with a file of rollouts."""
 
-from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -11,11 +10,11 @@ from typer import Option
 
 from ascribe.archives import check_archive, is_archive
 from ascribe.cli import options, screen
-from ascribe.estimators import DEFAULT, recipe
 from ascribe.sessions.formats import CHECKED_COLUMNS, check_carried
 from ascribe.situations import place
 from ascribe.steps.check import CheckReport
 from ascribe.steps.check import check as check_table
+from ascribe.steps.discount import USUAL
 from ascribe.steps.problems import Severity, counted, without_credentials
 from ascribe.steps.table import KNOWN_COLUMNS
 
@@ -63,7 +62,7 @@ def check(
         problems = [*checked.problems, *check_carried(rollouts), *rollouts.notes]
         report = CheckReport(checked.rows, sorted(problems, key=lambda problem: -problem.severity))
         if checked.worst is None or checked.worst < Severity.FATAL:
-            situation = place(rollouts.table).sentences(asdict(recipe(DEFAULT))["gamma"])
+            situation = place(rollouts.table).sentences(USUAL)
     if as_json:
         about = {"file": without_credentials(source), "refused": False, **report.as_dict()}
         screen.print_json(about | {"situation": situation})

@@ -16,6 +16,8 @@ from ascribe.steps.table import StepTable
 
 FEWEST = 4
 """Successes that a proposal needs."""
+USUAL = 0.95
+"""The default discount of recipes."""
 LITTLE = 0.05
 """A discount that leaves less of a reward over the median length is too small."""
 
@@ -45,8 +47,9 @@ class Discount:
         later = f"of a reward {self.length:.0f} steps later, the median length"
         proposal = f"none is proposed: {self.problem}"
         if self.gamma is not None:
-            proposal = f"{self.gamma:g}, proposed for returns from {self.successes:,} successes, "
-            proposal += f"leaves {self.gamma**self.length:.2g}"
+            # Recipes that compare states lose by less than their default, and returns seldom does.
+            basis = f"{'for returns ' * (self.gamma < gamma)}from {self.successes:,} successes"
+            proposal = f"{self.gamma:g}, proposed {basis}, leaves {self.gamma**self.length:.2g}"
         return f"A discount of {gamma:g} leaves {gamma**self.length:.2g} {later}; {proposal}."
 
 
