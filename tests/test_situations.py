@@ -58,7 +58,7 @@ def test_a_table_is_in_its_row(name: str) -> None:
     assert placed.advice == f"use {advice}"
     (line,) = placed.sentences(None)
     assert line.startswith(f"States {states} (")
-    assert f": use {advice}, since {placed.row.evidence}." in line
+    assert line.endswith(f" steps: use {advice}.")
 
 
 def test_the_discount_is_said_beside_the_row() -> None:

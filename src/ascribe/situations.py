@@ -140,7 +140,7 @@ class Placed:
         rollouts = "1 rollout" if self.rollouts == 1 else f"{self.rollouts} rollouts"
         row = (
             f"States {self.states} ({alone.replace('%', ' %')}), {rollouts} of a task, "
-            f"{self.discount.length:.0f} steps: {self.advice}, since {self.row.evidence}."
+            f"{self.discount.length:.0f} steps: {self.advice}."
         )
         return (row,) if gamma is None else (row, self.discount.compared(gamma))
 
