@@ -62,7 +62,7 @@ def test_the_command() -> None:
 
 def test_a_recipe_with_state_is_refused() -> None:
     adapter = ListAdapter()
-    with pytest.raises(ValueError, match="carries running statistics"):
+    with pytest.raises(ValueError, match="carries state"):
         credit_batch(adapter, adapter.example(EPISODES), "ccpo")
 
 

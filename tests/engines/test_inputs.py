@@ -2,14 +2,17 @@
 
 import logging
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ascribe import recipe
-from ascribe.engines.inputs import as_text, missing_columns, refuse_unknown, turn_lists
+from ascribe.engines.inputs import as_text, missing_columns, refuse_unknown, turn_lists, uncompared
+from ascribe.estimators import RECIPES
 from ascribe.steps.select import OnProblem
+from ascribe.steps.table import INPUT_COLUMNS, StepTable
 
 EPISODES = [("a", 0), ("a", 1), ("b", 0)]
 
@@ -61,3 +64,34 @@ def test_lists_of_texts_may_be_short_of_some() -> None:
     assert lists == [["x"], [None, None], ["z"]]
     assert failed == {"a": "bad_turn_states"}
     assert turn_lists("turn_score", [[math.nan]], [1], [("a", 0)], float)[1] == {}
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in ("ccpo", "ibpo")])
+def test_one_rollout_is_refused_where_it_would_give_no_credit(name: str) -> None:
+    """On tasks of one rollout each, in the second iteration that they come."""
+    count = 24
+    tasks = [f"task {row // 3}" for row in range(count)]
+    random = np.random.default_rng(0)
+    table = StepTable.from_columns(
+        {
+            "group": tasks,
+            "trajectory": tasks,
+            "step": [row % 3 for row in range(count)],
+            "state": ["room"] * count,
+            "action": random.choice(["a", "b"], count).tolist(),
+            **{name: random.random(count).tolist() for name in ("reward", *INPUT_COLUMNS)},
+        }
+    )
+    raw: dict[str, Any] = {"group_of_one": "raw"} if name in ("gigpo", "hgpo", "g2po") else {}
+    memory: dict[str, Any] = {"memory": 0.8}
+    wrapped = {"entropy": {"wraps": "returns memory=0.8"}, "returns": memory}
+    wrapped["sbc"] = memory | {"states": "exact"}
+    for changes in ({}, raw, wrapped.get(name, {})):
+        method = recipe(name, **changes)
+        inputs: dict[str, Any] = {}
+        if method.has_history:
+            inputs["history"] = method(table).history
+            table = replace(table, reward=table.reward + 1)
+        assert method(table, **inputs).advantage.any() == (uncompared(method, 1) is None)
+        assert uncompared(method, 2) is None
+    assert not recipe("entropy", wraps="returns").has_history

@@ -378,6 +378,8 @@ def test_sessions_without_tokens_or_rewards(made: Any) -> None:
         ({"recipe": "gae"}, "needs the column value"),
         ({"recipe": "entropy"}, "needs the column entropy"),
         ({"recipe": "ibpo"}, "needs the column corrects"),
+        ({"recipe": recipe("returns", memory=0.8)}, "returns carries state .* or leave memory out"),
+        ({"args": {"num_generations": 1}}, "num_generations: sbc compares the rollouts of a task"),
         ({"state": "key"}, "have no keys"),
         ({"rollout_worker": object()}, "no AsyncRolloutWorker"),
     ],

@@ -69,7 +69,7 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     model.config.max_position_embeddings = 4096  # its tokens are hardly more than bytes
     model.save_pretrained(folder / "model")
     toys.tokenizer().save_pretrained(folder / "model")
-    return run(CODE[1], SMALLER, folder)
+    return run(CODE[2], SMALLER, folder)
 
 
 STOCK = OPTIONAL | {
@@ -142,6 +142,20 @@ def test_two_lines_of_a_script_change(
         furthest = max(furthest, np.abs(difference).max())
     print(f"gigpo: at most {furthest:.1e} from ascribe credit on the dump in 3 steps")
     assert furthest <= 1e-6
+
+
+def test_one_rollout_per_task(tmp_path: Path) -> None:
+    """With what the script has by then; the credit is in test_trl_memory.py."""
+    from ascribe import recipe
+    from ascribe.engines.trl import AscribeTrainer
+
+    given = {"model": toys.tiny(), "reward_funcs": toys.won, "train_dataset": toys.prompts(8)}
+    given |= {"args": toys.config(tmp_path), "rollout": toys.play, "tokenizer": toys.tokenizer()}
+    more = {"recipe=method": "recipe=method, processing_class=tokenizer, rollout_func=rollout"}
+    made = run(CODE[1], more, tmp_path, recipe=recipe, AscribeTrainer=AscribeTrainer, **given)
+    made.train()
+    assert made.num_generations == 1
+    assert toys.logged(made, "ascribe/credit/memory_share") == [0]
 
 
 def test_the_example_runs(trainer: Any) -> None:

@@ -63,7 +63,11 @@ def config(folder: Path, **changes: Any) -> Any:
         "seed": 3,
         **ON_CPU,
     }
-    return GRPOConfig(**(given | changes))
+    given |= changes
+    size = given["num_generations"]
+    made = GRPOConfig(**(given | {"num_generations": max(2, size)}))
+    made.num_generations = size  # TRL refuses 1 before
+    return made
 
 
 def prompts(count: int = 4) -> Any:

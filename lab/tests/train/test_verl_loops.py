@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ascribe.engines.inputs import task_name
 from ascribe.estimators import recipe
 from ascribe.estimators.assign import assign
 from ascribe.steps.files import read
 from lab.tests.train import verl_toys as toys
+from tests.engines.by_hand import against_memory
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, toys.NEEDS_VERL]
 
@@ -225,6 +227,19 @@ def test_rows_of_a_session_have_agents_and_an_order(run: Path) -> None:
         scores = {sum(row["rm_scores"]) for row in played}
         assert table.reward[here].sum() in scores
         assert not table.reward[here[:-1]].any()
+
+
+def test_one_rollout_is_compared_with_those_of_earlier_iterations(run: Path) -> None:
+    """The eight sessions of each of four tasks, one after another."""
+    steps = [dumped(run, "memory", number + 1) for number in range(8)]
+    tables = [each.table for each in steps]
+    names = {task_name(["rooms", index]) for index in range(4)}
+    assert all({*table.task.texts()} == names for table in tables)
+    for number, by_hand in enumerate(against_memory(tables, 0.8, 0.95)):
+        trained = steps[number].carried["trained_advantage"]
+        np.testing.assert_allclose(trained, by_hand, atol=1e-12)
+        assert len(tables[number].group.values) == 4
+        assert by_hand.any() == (number > 0)
 
 
 def test_the_loop_of_the_example_is_short() -> None:

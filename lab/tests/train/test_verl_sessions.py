@@ -1,6 +1,8 @@
 """Sessions of several rows on verl: the update is that of the same session in one row."""
 
 import os
+import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +14,7 @@ from tests.engines.needs import NEEDS_VERL
 os.environ.setdefault("VERL_PLATFORM", "cpu")
 pytestmark = [pytest.mark.engine, NEEDS_VERL, pytest.mark.filterwarnings("ignore")]
 
+PAGE = Path(__file__).parents[3] / "docs/engines/verl.md"
 MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
 SCORES = [1.0, 0.25, 0.5, 0.0]
 
@@ -334,3 +337,38 @@ def test_what_these_trainers_do_not_give_is_refused(keys: list[str], said: str) 
 
     with pytest.raises(ValueError, match=said):
         OneStepOffTrainer(config=verl_config(*keys))
+
+
+def test_one_rollout_of_a_task_needs_a_memory() -> None:
+    from ascribe.engines.verl.loops import LoopSteps
+    from lab.tests.train.verl_script import SIZE, verl_config
+
+    with pytest.raises(ValueError, match=r"rollout\.n: gigpo compares .* with memory=0\.8"):
+        LoopSteps(verl_config("ascribe.recipe=gigpo", f"{SIZE}=1"))
+    (shown,) = re.findall(rf"`({SIZE}=1 .*?)`", PAGE.read_text("utf-8"))
+    assert LoopSteps(verl_config(*shown.split())).recipe.has_history
+    LoopSteps(verl_config("ascribe.recipe=gae", "critic.enable=True", f"{SIZE}=1"))
+
+
+def test_a_task_is_its_index_or_what_the_dataset_holds(monkeypatch: Any) -> None:
+    """verl's own column ``index`` is 0 for every task of a dataset that has none."""
+    from ascribe.engines.inputs import task_name
+    from ascribe.engines.verl import batch as batches
+    from lab.tests.train.verl_script import as_batch
+
+    batch = as_batch(sessions(), SCORES, monkeypatch)
+    assert batches.queue_rows(batch).tasks is None
+    chat = [[{"role": "user", "content": text}] for text in "abab"]
+    fields = {
+        "data_source": ["rooms", "rooms", "halls", "rooms"],
+        "extra_info": [{"index": 7, "time": 1}, {"index": 7, "time": 2}, {"index": 7}, {}],
+        "raw_prompt": chat,
+    }
+    batches.fetch(batch).update(fields)
+    first, again, other, without = batches.queue_rows(batch, tasks=True).tasks or []
+    assert first == again == task_name(["rooms", 7])
+    assert len({first, other, without}) == 3
+    fields["extra_info"][0] = fields["extra_info"][2] = {}
+    names = batches.queue_rows(batch, tasks=True).tasks or []
+    assert names[0] == task_name(["rooms", [*chat[0], {}]])
+    assert len(set(names)) == 4

@@ -71,11 +71,34 @@ def spied(self: CreditMixin, batch: Any, metrics: dict[str, Any]) -> Any:
     credit("sbc")
     note("tasks")
     vectors.TRAINER_BYTES, vectors.TASK_BYTES = limits
+    if self.global_steps == 1:
+        remember(self, batch, folder / "memory")
     self.steps = own
     result = compute_advantage(self, batch, metrics)
     note("run")
     (folder / f"rows_{self.global_steps}.json").write_text(json.dumps(rows))
     return result
+
+
+def remember(self: CreditMixin, batch: Any, folder: Path) -> None:
+    """Credit one rollout of each task after another, as if each were an iteration."""
+    from omegaconf import OmegaConf
+
+    config = self.config.copy()
+    OmegaConf.set_struct(config, False)
+    config.actor_rollout_ref.rollout.n = 1
+    config.ascribe = {"recipe": "returns", "memory": 0.8, "dump": str(folder)}
+    steps, history = LoopSteps(config), None
+    for session in range(8):
+        rows = [row for row, key in enumerate(batch.keys) if key.split("_")[1] == str(session)]
+        part = type(batch)(
+            keys=[batch.keys[row] for row in rows],
+            tags=[batch.tags[row] for row in rows],
+            partition_id=batch.partition_id,
+        )
+        credit, _ = steps.credit(part, self.tokenizer, history, {}, version=0)
+        history = credit.next_history(history)
+        steps.write(credit, session)
 
 
 def updated(self: CreditMixin, batch: Any, metrics: dict[str, Any]) -> Any:

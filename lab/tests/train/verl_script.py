@@ -9,6 +9,7 @@ from typing import Any
 import ascribe_lab.train.verl.plugin  # noqa: F401 (before anything of verl)
 from tests.tool_model import TEMPLATE
 
+SIZE = "actor_rollout_ref.rollout.n"
 CALL = '<tool_call>\n{"name": "%s", "arguments": %s}\n</tool_call>'
 
 
@@ -85,7 +86,7 @@ def verl_config(*overrides: str) -> Any:
     from omegaconf import OmegaConf
 
     made = OmegaConf.merge(OmegaConf.to_container(stock_config()), {})
-    own = ("algorithm.adv_estimator=ascribe", "data.train_files=train.parquet")
+    own = ("algorithm.adv_estimator=ascribe", "data.train_files=train.parquet", f"{SIZE}=2")
     given = [each.lstrip("+") for each in (*own, "ascribe.recipe=grpo", *overrides)]
     return OmegaConf.merge(made, OmegaConf.from_dotlist(given))
 

@@ -29,6 +29,9 @@ HISTORY = "ascribe_history.json"
 TRAINED = "trained_advantage"
 """Column of a rollout file with the advantage that each step was trained with."""
 
+HARDLY_ANY = 0.05
+"""Share of steps whose task is remembered, below which a memory is of no use."""
+
 History = dict[str, Any] | None
 """State carried between iterations, such as running statistics (``Credit.history``)."""
 
@@ -120,6 +123,13 @@ def credit_steps(
     credit = recipe(kept, **inputs) if compute is None else compute(kept, keep)
     for note in credit.notes:
         say_once(note)
+    known, still = ((each or {}).get("entries", {}).keys() for each in (history, credit.history))
+    if credit.metrics.get("memory_share", 1.0) < HARDLY_ANY and known - still:
+        say_once(
+            f"{recipe.name} forgets tasks before they come again, so its memory is of no use; set "
+            "memory to 0.8 ** (1 / N) if they come every N iterations, or sample several rollouts "
+            "of each if they never do"
+        )
     return CreditedSteps(table=kept, counts=keep, credit=credit, dropped=dropped)
 
 
@@ -190,8 +200,8 @@ def load_history(recipe: Recipe, checkpoint: str | Path) -> History:
 def no_history(recipe: Recipe, checkpoint: str | Path, name: str) -> str:
     """What is wrong with a checkpoint that lacks the carried state, which is under this name."""
     return (
-        f"{recipe.name} continues from running statistics, and {checkpoint} holds no {name}: it "
-        "was not written by a run of this recipe; start anew, or resume with its own recipe"
+        f"{recipe.name} continues from what earlier iterations measured, and {checkpoint} holds no "
+        f"{name}: it was not written by a run of this recipe; start anew, or resume with its own"
     )
 
 

@@ -4,6 +4,7 @@ A fault in the configuration is refused before the first rollout. A fault in the
 drops its group.
 """
 
+import json
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -14,11 +15,12 @@ import numpy as np
 
 from ascribe.engines.crediting import CreditedSteps
 from ascribe.estimators import Recipe
+from ascribe.estimators.memory import hashed
 from ascribe.sessions import Spans
 from ascribe.steps.arrays import Floats
 from ascribe.steps.hints import page, unknown
 from ascribe.steps.problems import one_line, replace_surrogates
-from ascribe.steps.table import INPUT_COLUMNS, StepTable
+from ascribe.steps.table import INPUT_COLUMNS, Coded, StepTable
 
 OF_TEAMS = ("agent", "without")
 """Columns that environments of teams give."""
@@ -47,6 +49,32 @@ def missing_columns(recipe: Recipe, engine: str, given: Collection[str]) -> str 
         f"{recipe.name} needs the column {' and '.join(missing)}, which {engine} does not give "
         f"here: {page('estimators/other')} says what gives it"
     )
+
+
+def uncompared(recipe: Recipe, rollouts: int | None) -> str | None:
+    """What is wrong with a recipe that compares the rollouts of a task, if there is one of each."""
+    inner = getattr(recipe, "inner", recipe)
+    alone = getattr(inner, "memory", 0) or getattr(inner, "group_of_one", None) == "raw"
+    over_batch = not inner.compares_in_groups or getattr(inner, "scope", None) == "batch"
+    if rollouts != 1 or alone or over_batch or "value" in inner.columns:
+        return None
+    return (
+        f"{recipe.name} compares the rollouts of a task, and with one of each no step would have "
+        "an advantage; sample two or more, or take returns or sbc with memory=0.8 (sbc with "
+        "states=exact), which compares with earlier iterations"
+    )
+
+
+def task_name(row: Any) -> str:
+    """What identifies a task over iterations: a hash of what its dataset holds."""
+    return hashed(json.dumps(row, sort_keys=True, default=str))
+
+
+def with_tasks(table: StepTable, tasks: Sequence[str] | None, spans: Spans) -> StepTable:
+    """The table with the task of each step, if those of the sequences are known."""
+    if tasks is None:
+        return table
+    return replace(table, task=Coded.encode([tasks[at] for at in spans.sequence]))
 
 
 def finite(value: Any) -> float:

@@ -63,10 +63,16 @@ class Entropy(Recipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         inner = self.inner  # what it needs and takes, this recipe needs and takes
-        for name in ("inputs", "notes", "without_recurrence", "fingerprint", "states", "bootstrap"):
+        taken = ("inputs", "notes", "without_recurrence", "fingerprint", "states", "bootstrap")
+        for name in (*taken, "memory"):
             if hasattr(inner, name):
                 object.__setattr__(self, name, getattr(inner, name))
         object.__setattr__(self, "columns", (*type(self).columns, *inner.columns))
+
+    @property
+    def has_history(self) -> bool:
+        """Whether the wrapped recipe carries state."""
+        return self.inner.has_history
 
     @cached_property
     def inner(self) -> Recipe:

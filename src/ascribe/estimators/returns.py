@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ascribe.estimators.base import Recipe
-from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
+from ascribe.estimators.credit import Credit, Explanation, Metric, Reason, Sentence
 from ascribe.estimators.memory import Memory, against, hashed, task_names
 from ascribe.estimators.relative import Comparison, Norm, relative
 from ascribe.steps import segments
@@ -122,14 +122,16 @@ class Returns(Recipe):
         """Credit every row of ``table``."""
         steps, returns = arrange(table), self.step_returns(table)
         task, tasks = np.where(self.excluded(steps), -1, steps.group), steps.group_count
-        alone, history = self.alone(steps), None
+        alone, history, metrics = self.alone(steps), None, dict[str, float]()
         if self.memory:
             memory = Memory.of(self.memory, inputs.get("history"))
             names = [hashed(name) for name in task_names(table, steps)]
             recalled = memory.recall(names)
             values, reason = compared = against(returns, task, tasks, recalled)
             labels, explain = task, partial(compared.explained, REMEMBERED)
-            alone &= recalled.weight[steps.group] == 0
+            remembered = recalled.weight[steps.group] > 0
+            metrics["memory_share"] = Metric(remembered)
+            alone &= ~remembered
             sums = segments.total(returns, task, tasks)
             history = memory.updated((names, segments.size(task, tasks), sums))
         elif self.baseline == "task":
@@ -140,4 +142,4 @@ class Returns(Recipe):
             values, reason, labels, explain = against_turn(*rows)
         values[alone], reason[alone] = 0.0, Reason.GROUP_OF_ONE
         term = self.term(table, values, reason, labels, explain=explain)
-        return Credit.of({"returns": term}, repr(self), history=history)
+        return Credit.of({"returns": term}, repr(self), metrics, history)

@@ -183,6 +183,7 @@ class SBC(Clustering):
             terms, metrics["scale_factor"] = equalised(terms, *sizes, inputs.get("pool"))
         history = self.carried(metrics, inputs)
         if names is not None:
+            metrics["memory_share"] = Metric(known["own"].weight[steps.group] > 0)
             history = memory.updated(*rows.measured(names, returns, boot, above))
         return Credit.of(terms, repr(self), metrics, history)
 

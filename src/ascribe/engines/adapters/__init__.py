@@ -101,7 +101,8 @@ def stateless(method: str | Recipe) -> Recipe:
     chosen = training_recipe(method)
     if chosen.has_history:
         raise ValueError(
-            f"{chosen.name} carries running statistics from one iteration to the next, which the "
-            "checkpoints of this trainer do not hold; choose another recipe"
+            f"{chosen.name} carries state from one iteration to the next (running statistics, or a "
+            "memory), which the checkpoints of this trainer do not hold; choose another recipe, or "
+            "leave memory out"
         )
     return chosen

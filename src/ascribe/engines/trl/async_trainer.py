@@ -31,7 +31,7 @@ from trl.experimental.async_grpo.async_rollout_worker import AsyncRolloutWorker,
 
 from ascribe.engines import training_recipe
 from ascribe.engines.crediting import credit_steps, with_first_tokens
-from ascribe.engines.inputs import missing_columns, refuse_unknown
+from ascribe.engines.inputs import missing_columns, refuse_unknown, uncompared
 from ascribe.engines.metrics import credit_metrics
 from ascribe.engines.trl.shares import have_rewards
 from ascribe.engines.trl.trainer import check_trl
@@ -91,6 +91,8 @@ class AscribeAsyncTrainer(AsyncGRPOTrainer):  # type: ignore[misc]
         self.recipe = training_recipe(recipe)
         _refuse_unsupported(self.recipe, state)
         super().__init__(*arguments, **options)
+        if problem := uncompared(self.recipe, self.args.num_generations):
+            raise ValueError(f"num_generations: {problem}")
         worker = self.rollout_worker  # None in all processes but the first
         if worker is None:
             return
@@ -138,6 +140,12 @@ def _refuse_unsupported(recipe: Recipe, state: State) -> None:
         raise ValueError("state='key': TRL's rollouts have no keys; use observation or tool")
     if problem := missing_columns(recipe, "AsyncGRPOTrainer", ()):
         raise ValueError(problem)
+    if recipe.has_history:
+        raise ValueError(
+            f"{recipe.name} carries state from one iteration to the next (running statistics, or a "
+            "memory), and AsyncGRPOTrainer scores single groups; use AscribeTrainer, or leave "
+            "memory out"
+        )
     # With scale="equal" the size of advantages is that of grpo in each group, not over a batch.
     if not recipe.by_group_with_pool:
         raise ValueError(

@@ -50,8 +50,11 @@ from ascribe.engines.inputs import (
     missing_columns,
     of_steps,
     refuse_unknown,
+    task_name,
     turn_lists,
+    uncompared,
     with_columns,
+    with_tasks,
 )
 from ascribe.engines.metrics import Stopwatch
 from ascribe.engines.trl import last_checkpoint
@@ -219,6 +222,8 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         given = ("entropy",) if self.rollout_func is None else INPUT_COLUMNS
         if problem := missing_columns(self.recipe, "TRL", (*given, *self._of_environment)):
             raise ValueError(problem)
+        if problem := uncompared(self.recipe, self.num_generations):
+            raise ValueError(f"num_generations: {problem}")
 
     # Runs and checkpoints. The state that a recipe carries on is part of a checkpoint.
 
@@ -290,11 +295,14 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         if not self._training:
             batch: Tensors = super()._generate_and_score_completions(inputs)
             return batch
+        # Before TRL adds to the rows what a rollout function returns.
+        remembers = getattr(self.recipe, "memory", 0)
+        tasks = [task_name(row) for row in inputs] if remembers else None
         with self._clock("rollout"):
             batch = self._scored_by_trl(inputs)
         with self._clock("credit"):
             table, spans = self._turns(inputs)
-            table = with_columns(table, self._columns(spans))
+            table = with_tasks(with_columns(table, self._columns(spans)), tasks, spans)
             credited, advantage, metrics = self._credited(table)
             batch["advantages"] = self._on_tokens(advantage, spans, batch)
         self._note(metrics)

@@ -10,6 +10,7 @@ import torch
 import transfer_queue
 from tensordict import TensorDict
 
+from ascribe.engines.inputs import task_name
 from ascribe.sessions import Spans, spread
 from ascribe.steps.arrays import Bools, Ints
 
@@ -35,13 +36,18 @@ class BatchRows:
     """The first and the last version of the policy that sampled a row."""
     queue: Any = None
     """The names in TransferQueue, if the rows are there."""
+    tasks: list[str] | None = None
+    """What identifies the task of each row over iterations."""
 
 
 VERSIONS = ("min_global_steps", "max_global_steps")
 
 
-def queue_rows(batch: Any) -> BatchRows:
-    """The rows of a batch in TransferQueue; a key is ``UID_SESSION_NUMBER``."""
+def queue_rows(batch: Any, *, tasks: bool = False) -> BatchRows:
+    """The rows of a batch in TransferQueue; a key is ``UID_SESSION_NUMBER``.
+
+    With ``tasks``, their tasks too: by ``extra_info.index``, or else by all that the dataset has.
+    """
     names = {}
     for row, (key, tag) in enumerate(zip(batch.keys, batch.tags, strict=True)):
         if not is_padding(tag):
@@ -54,6 +60,14 @@ def queue_rows(batch: Any) -> BatchRows:
     prompts, responses, masks, scores = (
         [column[row].numpy() for row in rows] for column in columns
     )
+    named = None
+    if tasks:
+        source, info, prompt = (
+            _values(batch, n) for n in ("data_source", "extra_info", "raw_prompt")
+        )
+        # verl's own column index is 0 where a dataset has none.
+        own = {row: info[row].get("index", [*prompt[row], info[row]]) for row in rows}
+        named = [task_name([source[row], own[row]]) for row in rows]
     return BatchRows(
         places=np.array(rows, dtype=np.int64),
         size=len(batch.keys),
@@ -65,6 +79,7 @@ def queue_rows(batch: Any) -> BatchRows:
         extra=[extra[row] for row in rows],
         versions=[(batch.tags[row][VERSIONS[0]], batch.tags[row][VERSIONS[1]]) for row in rows],
         queue=batch,
+        tasks=named,
     )
 
 
@@ -109,7 +124,12 @@ def fetch(batch: Any, *names: str) -> Any:
 
 def extra_fields(batch: Any) -> list[dict[str, Any]]:
     """What the agent loop put into ``extra_fields`` of each row."""
-    return [getattr(one, "data", one) for one in fetch(batch, "extra_fields")["extra_fields"]]
+    return _values(batch, "extra_fields")
+
+
+def _values(batch: Any, name: str) -> list[Any]:
+    """A field of all rows that holds no tensors."""
+    return [getattr(one, "data", one) for one in fetch(batch, name)[name]]
 
 
 def is_padding(tag: Any) -> bool:

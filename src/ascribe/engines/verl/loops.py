@@ -48,7 +48,9 @@ from ascribe.engines.inputs import (
     of_steps,
     refuse_unknown,
     turn_lists,
+    uncompared,
     with_columns,
+    with_tasks,
 )
 from ascribe.engines.metrics import credit_metrics
 from ascribe.engines.verl.batch import BatchRows, queue_rows
@@ -143,7 +145,8 @@ class LoopSteps:
 
     def credit(self, batch: Any, *inputs: Any, **options: Any) -> tuple[CreditedSteps, Spans]:
         """Credit the steps of a batch in TransferQueue; the rest is as in ``credit_rows``."""
-        return self.credit_rows(queue_rows(batch), *inputs, **options)
+        remembers = bool(getattr(self.recipe, "memory", 0))
+        return self.credit_rows(queue_rows(batch, tasks=remembers), *inputs, **options)
 
     def credit_rows(
         self,
@@ -208,7 +211,7 @@ class LoopSteps:
         )
         if self.rewards != FINAL:
             table = _with_rest(table, np.array(score)[spans.sequence])
-        table = lineages.with_parents(table, spans)
+        table = with_tasks(lineages.with_parents(table, spans), rows.tasks, spans)
         table = with_first_tokens(table, spans, ids, self.recipe)
         places = list(zip(spans.sequence, spans.turn, strict=True))
         found = {
@@ -369,6 +372,7 @@ def refuse_without_effect(
     values = "value" in recipe.columns
     strategy = OmegaConf.select(config, "actor_rollout_ref.actor.strategy", default="fsdp")
     size = OmegaConf.select(config, "actor_rollout_ref.actor.ppo_mini_batch_size")
+    alone = uncompared(recipe, OmegaConf.select(config, "actor_rollout_ref.rollout.n"))
     unused = {"gamma": 1.0, "lam": 1.0, "norm_adv_by_std_in_grpo": True}
     wrong = {
         **{
@@ -388,6 +392,7 @@ def refuse_without_effect(
         "actor's": critic and OmegaConf.select(config, "critic.ppo_mini_batch_size") != size,
         f"critic.enable: {recipe.name} needs the column value, which verl's critic gives; set it "
         "to True, and critic.model.path": values and not critic,
+        f"actor_rollout_ref.rollout.n: {alone}": alone is not None,
         "actor_rollout_ref.actor.strategy: fingerprints need fsdp or fsdp2": (
             layer is not None and strategy not in ("fsdp", "fsdp2")
         ),

@@ -39,8 +39,8 @@ class SeparateMixin(SeparateRayPPOTrainer):  # type: ignore[misc]
             f"ascribe.recipe: {recipe.name} needs entropies, which main_ppo alone keeps": (
                 "entropy" in recipe.columns
             ),
-            f"ascribe.recipe: {recipe.name} carries statistics from step to step, which main_ppo "
-            "alone saves in checkpoints": recipe.has_history,
+            f"ascribe.recipe: {recipe.name} carries state from step to step (running statistics, "
+            "or a memory), which main_ppo alone saves in checkpoints": recipe.has_history,
         }
         if any(wrong.values()):
             raise ValueError("\n".join(problem for problem in wrong if wrong[problem]))
