@@ -155,7 +155,11 @@ def test_under_a_free_mapping_the_rest_of_a_path_is_one_name() -> None:
         ({"update": 3}, "update: must be a dictionary"),
         (
             {"rollout.size": 1},
-            "rollout.size: must be at least 2, since sbc compares trajectories",
+            "rollout.size: sbc compares the rollouts of a task, and with one of each",
+        ),
+        (
+            {"recipe.name": "returns", "recipe.parameters.memory": 0.8},
+            "rollout.tasks: must be given, since",
         ),
         ({"rollout.top_p": 0}, "rollout.top_p: must be greater than 0; it is 0"),
         (

@@ -118,7 +118,7 @@ def test_ppo_has_a_critic_and_distinct_tasks() -> None:
     overrides = verl_overrides(config, Path("run.yaml"), Path("model"), cpu=True)
     assert overrides["critic.enable"]
     assert overrides["critic.optim.lr"] == 1e-5
-    with pytest.raises(ConfigError, match="TRL needs at least 2, and has no critic"):
+    with pytest.raises(ConfigError, match="TRL has no critic: give the recipe a memory"):
         check_config(config, "trl")
 
 

@@ -13,6 +13,7 @@ from ascribe.cli import app
 from ascribe.estimators import DEFAULT, recipe
 from ascribe.steps.files import read
 from lab.tests.train import trl_games as toys
+from tests.engines.by_hand import against_memory
 
 pytestmark = [pytest.mark.engine, toys.QUIET]
 
@@ -129,6 +130,23 @@ def test_it_trains_on_what_the_recipe_says(name: str, layout: Any, tmp_path: Pat
         assert (again.table.fingerprint is not None) == (name in ("bigpo", "bipace_q", "sbc"))
         told += expected(file, layout)
     same(given, told)
+
+
+def test_one_rollout_of_each_task_is_compared_with_earlier_ones(tmp_path: Path) -> None:
+    trainer = toys.trainer(
+        tmp_path,
+        recipe=recipe("returns", memory=0.8, gamma=0.9),
+        tasks=(3, 5, 8, 13),
+        dump_dir=tmp_path,
+        args={"max_steps": 3, "num_generations": 1, "gradient_accumulation_steps": 1},
+    )
+    trainer.train()
+    steps = [read(file) for file in sorted(tmp_path.glob("rollouts_*.parquet"))]
+    tables = [each.table for each in steps]
+    assert all({*table.task.texts()} == {"3", "5", "8", "13"} for table in tables)
+    for each, by_hand in zip(steps, against_memory(tables, 0.8, 0.9), strict=True):
+        np.testing.assert_allclose(each.carried["trained_advantage"], by_hand, atol=1e-12)
+    assert by_hand.any()
 
 
 def parameters(model: Any) -> Any:

@@ -23,6 +23,7 @@ from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
 from ascribe.engines import training_recipe
+from ascribe.engines.inputs import uncompared
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.steps.plugins import is_path
 from ascribe_lab.rollout import FailurePolicy, Setup
@@ -170,7 +171,7 @@ class RolloutSection:
 
     groups: StrictInt = key("tasks", 16, GIGPO, ge=1)
     size: StrictInt = key(
-        "trajectories of each task: 2 or more, or 1 with a critic (gae)", 8, GIGPO, ge=1
+        "trajectories of each task: 2 or more, or 1 with a critic (gae) or a memory", 8, GIGPO, ge=1
     )
     max_turns: StrictInt | None = key(
         "decisions after which an episode is cut; null: the environment's limit", None, ge=1
@@ -373,9 +374,12 @@ class Config:
         if is_path(self.recipe.name):
             return  # checked when the recipe is imported
         recipe = self.recipe.recipe()
-        if rollout.size == 1 and "value" not in recipe.columns:
+        if problem := uncompared(recipe, rollout.size):
+            raise ConfigError(f"rollout.size: {problem}")
+        if getattr(recipe, "memory", 0) and rollout.tasks is None:
             raise ConfigError(
-                f"rollout.size: must be at least 2, since {recipe.name} compares trajectories"
+                "rollout.tasks: must be given, since the recipe has a memory of tasks, and by "
+                "default every group has a task of its own"
             )
         if why := correction_problem(recipe, rollout.corrections, rollout.max_turns):
             raise ConfigError(f"rollout.corrections: {why}")

@@ -44,11 +44,12 @@ def task_row(number: int, seed: int, name: str, tasks: Sequence[int] | None) -> 
         "prompt": "",  # engines ask for it; prompts come from the environment
         "group": f"{name}/{number}",
         "seed": mix_seeds(seed, number),
-        "task": None if tasks is None else _task(tasks, seed, number),
+        "task": None if tasks is None else task_of(number, seed, tasks),
     }
 
 
-def _task(tasks: Sequence[int], seed: int, number: int) -> int:
+def task_of(number: int, seed: int, tasks: Sequence[int]) -> int:
+    """The task of row ``number``."""
     turn, place = divmod(number, len(tasks))
     order = np.random.default_rng([seed, turn]).permutation(len(tasks))
     return int(tasks[order[place]])

@@ -86,6 +86,7 @@ def credit_iteration(
     history: History = None,
     dropped: Mapping[str, str] | None = None,
     compute: Compute | None = None,
+    tasks: Mapping[str, Any] | None = None,
 ) -> Iteration:
     """Credit the episodes of all processes.
 
@@ -99,6 +100,7 @@ def credit_iteration(
         history: the state that the recipe carried over from the iteration before.
         dropped: groups that do not count whatever their steps are, with the reason.
         compute: applies the recipe, if not in this process.
+        tasks: number of each group's task, for a recipe with a memory.
     """
     everything = join_rollouts([part.rollout for part in played])
     finished = Counter(trajectory.group for trajectory in everything.trajectories)
@@ -117,6 +119,9 @@ def credit_iteration(
             name: np.concatenate([part.columns[name] for part in parts])
             for name in parts[0].columns
         }
+        if tasks is not None and getattr(recipe, "memory", False):
+            numbers = [tasks[t.group] for t in everything.trajectories for _ in t.steps]
+            more["task"] = Coded.encode([None if n is None else str(n) for n in numbers])
         if parts[0].fingerprints is not None:
             more["fingerprint"] = np.concatenate([part.fingerprints for part in parts])
         steps = replace(steps, **more)

@@ -74,8 +74,8 @@ def grpo_arguments(config: Config, processes: int = 1) -> dict[str, Any]:
     refuse_duplicates("trl", config.engine.trl, SET_BY)
     if config.engine.trl.get("loss_type") in LOSSES.values():
         raise ConfigError("engine.trl.loss_type: is set by update.loss")
-    if config.rollout.size == 1:
-        raise ConfigError("rollout.size: TRL needs at least 2, and has no critic: train with verl")
+    if config.rollout.size == 1 and not config.recipe.parameters.get("memory"):
+        raise ConfigError("rollout.size: TRL has no critic: give the recipe a memory, or use verl")
     if update.minibatch_rows is not None:
         raise ConfigError(
             "update.minibatch_rows: TRL makes the same number of updates in every iteration: give "

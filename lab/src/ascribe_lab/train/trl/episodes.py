@@ -148,13 +148,15 @@ class EpisodeTrainer(AscribeTrainer):
         steps = args.max_steps * args.gradient_accumulation_steps
         iterations = -(-steps // (args.steps_per_generation * args.num_iterations))
         groups = iterations * args.generation_batch_size // args.num_generations
+        rows = task_rows(groups, args.seed, "train", tasks)
+        self._task_of = {row["group"]: row["task"] for row in rows}
         held_out = task_rows(len(eval_tasks), args.seed, "eval", eval_tasks)
         super().__init__(
             model,
             environment_reward,
             args,
             recipe=recipe,
-            train_dataset=Dataset.from_list(task_rows(groups, args.seed, "train", tasks)),
+            train_dataset=Dataset.from_list(rows),
             eval_dataset=Dataset.from_list(held_out) if held_out else None,
             **others,
         )
@@ -433,6 +435,7 @@ class EpisodeTrainer(AscribeTrainer):
             on_problem=self.check,
             states=self.states,
             history=self._history,
+            tasks=self._task_of,
         )
         self._carry(iteration)
         first = sum(part.steps for part in played[: self.accelerator.process_index])

@@ -38,9 +38,13 @@ def run(run: Run, *, resume: bool) -> None:
         model = start_folder(config)
     disable_progress_bar()  # of loading and saving; a model of a hub is here by now
     rollout, output = config.rollout, config.output
+    # GRPOConfig refuses one rollout of a task, but a config that was made may have it.
+    several = {"num_generations": config.episodes} if rollout.size == 1 else {}
+    args = GRPOConfig(**arguments | several)
+    args.num_generations = rollout.size
     trainer = EpisodeTrainer(
         str(model),
-        GRPOConfig(**arguments),
+        args,
         setup=config.environment.setup(),
         eval_setup=config.held_out.setup() if config.evaluation.options else None,
         eval_tasks=config.evaluation.tasks,

@@ -19,7 +19,7 @@ from ascribe.steps.arrays import Floats
 from ascribe.steps.atomic import replacing_folder
 from ascribe_lab.rollout.episode import RolloutFailedError
 from ascribe_lab.rollout.run import Rollout
-from ascribe_lab.train.episodes import columns_of
+from ascribe_lab.train.episodes import columns_of, task_of
 from ascribe_lab.train.iterations import (
     Iteration,
     LocalRollout,
@@ -99,9 +99,13 @@ class EpisodeSteps:
         )
         dropped = self.staleness.dropped(self.sampled, metrics)
         columns = {name: of_steps(name, each, spans) for name, each in (tokens or {}).items()}
-        config = self.run.config.rollout
+        config, groups = self.run.config.rollout, groups_of(rollout)
+        seed, tasks = self.run.config.update.seed, None
+        if config.tasks is not None:
+            numbers = {name: int(name.rpartition("/")[2]) for name in groups}
+            tasks = {name: task_of(n, seed, config.tasks) for name, n in numbers.items()}
         iteration = credit_iteration(
-            [LocalRollout(groups_of(rollout), rollout, vectors, columns)],
+            [LocalRollout(groups, rollout, vectors, columns)],
             self.recipe,
             size=config.size,
             failures=config.failures.policy(),
@@ -109,6 +113,7 @@ class EpisodeSteps:
             history=history,
             dropped=dropped,
             compute=compute,
+            tasks=tasks,
         )
         metrics.update(iteration_metrics(iteration))
         metrics["ascribe/missing"] = missing
