@@ -60,7 +60,7 @@ EPISODES, AT_ONCE = 8, 4
 """Of each of the 8 games, in a batch; and how many batches are played at once."""
 DECISIONS, FROM_BATCH, CONTINUATIONS = 500, 64, 16
 """Decisions in all and from one batch, and how often each is played on from."""
-canonical = StateKey(lists=True)
+canonical = StateKey(("lists",))
 """The inventory, sorted: what ``ascribe states`` proposes for it."""
 
 PLAIN = ("grpo", "returns", "returns_undiscounted", "returns_turn", "returns_turn_undiscounted")
@@ -250,7 +250,7 @@ class Keyed:
 
     def __call__(self, steps: StepTable) -> Any:
         """What the recipe computes from the table with canonical states."""
-        return self.recipe(replace(steps, state=keyed(steps.state, canonical)))
+        return self.recipe(replace(steps, state=keyed(steps, canonical)))
 
 
 def forms() -> Iterator[tuple[str, Scored]]:

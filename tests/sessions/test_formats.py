@@ -203,7 +203,7 @@ def test_the_choice_of_the_state_prefers_what_recurs(tmp_path: Path):
     assert imported.state == "tool"
     imported = import_files([lines(tmp_path, *(run(n, "It is 1{0}:3{1}.") for n in range(4)))])
     assert imported.alone == {"observation": 1.0, "cleaned": 0.0, "tool": 0.25, "history": 1.0}
-    assert (imported.state, imported.chosen.key) == ("cleaned", StateKey(times=True))
+    assert (imported.state, imported.chosen.key) == ("cleaned", StateKey(("times",)))
     assert "user: It is #." in imported.table.state.values
     assert import_files([tmp_path / "runs.jsonl"], state="history").state == "history"
     with pytest.raises(TableError, match="no keys of states"):

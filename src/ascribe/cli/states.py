@@ -10,7 +10,7 @@ from rich.text import Text
 from typer import Option
 
 from ascribe.cli import options, screen
-from ascribe.groups.keys import KeyQuality, StateKey, keyed, measure, propose
+from ascribe.groups.keys import KeyQuality, StateKey, Tried, choose, keyed, measure
 from ascribe.steps.files import Rollouts, write
 from ascribe.steps.hints import unknown
 from ascribe.steps.problems import counted
@@ -19,6 +19,7 @@ from ascribe.steps.table import Coded
 MEANINGS = {
     "states": "distinct states, task by task",
     "alone": "rows alone in their state",
+    "predicts": "variance of returns predicted, held out",
     "consistency": "same state and action, same next state",
     "purity": "same state, same true state",
     "found": "same true state, same state",
@@ -47,8 +48,8 @@ def states(
 ) -> None:
     """Propose a canonical key for states: lists sorted, clocks and counters removed.
 
-    Shows what the key does to the groups of states, before and after. A rule is proposed only if
-    the same action leads to the same next state from the states that it merges.
+    Shows every rule that merges states, and what the key does to the groups of states. A rule is
+    refused if what it removes predicts returns or next states in trajectories that were left out.
     """
     if out is not None:
         screen.check_suffix(out)
@@ -57,17 +58,18 @@ def states(
     rollouts = screen.open_rollouts(file, as_json=as_json, columns=columns, **sessions)
     table = replace(rollouts.table, state=_column(rollouts, text))
     true = None if truth is None else _column(rollouts, truth)
-    key = propose(table)
+    key, tried = choose(table)
     before, after = measure(table, truth=true), measure(table, key, true)
     if out is not None:
-        keys = replace(table, state=keyed(table.state, key))
+        keys = replace(table, state=keyed(table, key))
         with screen.written(out):
             write(replace(rollouts, table=keys).to_arrow(), out)
     if as_json:
-        found = {"key": asdict(key), "before": asdict(before), "after": asdict(after)}
+        found = {"key": asdict(key), "rules": [each._asdict() for each in tried]}
+        found |= {"before": asdict(before), "after": asdict(after)}
         screen.print_json({"file": str(file), "rows": len(table), **found})
         return
-    _print(file, len(table), key, before, after)
+    _print(file, len(table), key, tried, before, after)
 
 
 def _column(rollouts: Rollouts, name: str) -> Coded:
@@ -84,7 +86,23 @@ def _column(rollouts: Rollouts, name: str) -> Coded:
     return column
 
 
-def _print(file: Path, rows: int, key: StateKey, before: KeyQuality, after: KeyQuality) -> None:
+def _print(
+    file: Path,
+    rows: int,
+    key: StateKey,
+    tried: list[Tried],
+    before: KeyQuality,
+    after: KeyQuality,
+) -> None:
+    if tried:
+        rules = Table()
+        for name in ("rule", "", "rows alone", "returns predicted", "because"):
+            rules.add_column(name)
+        for each in tried:
+            changes = [" → ".join(map(_percent, pair)) for pair in (each.alone, each.predicts)]
+            kept = "kept" if each.kept else "refused"
+            rules.add_row(screen.safe(each.rule), kept, *changes, each.why)
+        screen.out.print(rules)
     if key == StateKey():
         screen.out.print(f"{screen.safe(file)}: nothing to remove or to sort.")
     else:
@@ -97,6 +115,10 @@ def _print(file: Path, rows: int, key: StateKey, before: KeyQuality, after: KeyQ
         if name == "states":
             table.add_row(meaning, *(f"{value:,}" for value in values))
         elif not all(map(math.isnan, values)):
-            table.add_row(meaning, *("–" if math.isnan(v) else f"{v:.1%}" for v in values))
+            table.add_row(meaning, *map(_percent, values))
     screen.out.print(table)
     screen.out.print(Text(f"{counted(rows, 'row')}.", style="dim"))
+
+
+def _percent(share: float) -> str:
+    return "–" if math.isnan(share) else f"{share:.1%}"

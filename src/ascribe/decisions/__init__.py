@@ -179,7 +179,7 @@ def state_labels(table: StepTable, by: By) -> Ints | None:
     if by == "text":
         return None
     if by == "key":
-        return keyed(table.state, propose(table)).codes
+        return keyed(table, propose(table)).codes
     clusters: Any = RECIPES["bigpo"]
     given = table.fingerprint is not None
     recipe = clusters() if given else clusters(fingerprint="ngram", radius=0.25)
