@@ -2,18 +2,12 @@
 
 A case is world/recipe/group size, ``mean`` stands for the mean over worlds, and ``A minus B`` is
 the difference of two recipes, paired over blocks of tasks. ``METRIC_low`` and ``METRIC_high`` bound
-the 95 % interval over blocks. ``--work`` is the folder of ``audit_predictor.py``: what it holds is
-not measured again. ``--docs`` writes the committed results into docs/audit_results.md,
-docs/audit.md and docs/howto/recipe.md, and draws the figure (with matplotlib) instead of running
-anything. So all pages come from
+the 95 % interval over blocks. ``--work`` keeps the parts that were measured. ``--docs`` writes the
+committed results into docs/audit_results.md, docs/audit.md and docs/howto/recipe.md, and draws the
+figure (with matplotlib) instead of running anything.
 
-    python benchmarks/audit_predictor.py --work W --out benchmarks/results/audit_predictor.jsonl
-    python benchmarks/audit.py --work W --out benchmarks/results/audit.jsonl
-    python benchmarks/audit.py --docs
-
-Cases ``worlds: WORLD/sbc minus RECIPE/8`` compare learning in all 24 worlds, as the mean of two
-runs, with the recipe that learns best there of those that are not a form of ``sbc``. Cases
-``pairs: mean/A minus B/8`` are what docs/audit.md says about learning.
+Cases ``pairs: mean/A minus B/8`` are what docs/audit.md says about learning. ``audit_worlds.py``
+has every recipe in more worlds.
 """
 
 import itertools
@@ -21,28 +15,19 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from audit_forms import ABLATIONS, ALL_WORLDS, scored_recipe
-from audit_predictor import (
-    CHOSEN,
-    MOMENTUM,
-    RECIPES,
-    SETTINGS,
-    SUBSETS,
-    measured,
-    of_subset,
-    pooled,
-)
+from audit_forms import ABLATIONS, scored_recipe
+from audit_predictor import CHOSEN, RECIPES, SUBSETS, of_subset
 from common import RESULTS, ROOT, Figures, fill_page, read_lines
 
-from ascribe.steps.arrays import Floats
 from ascribe.steps.atomic import replacing, write_file
 from ascribe_lab.audit import (
+    FULL,
     FULL_FORMS,
     QUICK,
     QUICK_FORMS,
@@ -63,8 +48,7 @@ from ascribe_lab.audit.report import (
     line_of,
     markdown,
 )
-from ascribe_lab.audit.run import METRICS, Case, interval
-from ascribe_lab.audit.scores import POOLED
+from ascribe_lab.audit.run import METRICS
 
 FIGURE = (*PAIRED, "gradient_cosine", "gradient_direction")
 """Metrics of the figure."""
@@ -80,14 +64,14 @@ LEADER = "sbc"
 PAIRS = (
     ("returns", "gigpo"),
     ("gigpo_mean", "grpo"),
-    ("gigpo_mean", "gigpo_mean_undiscounted"),
+    ("gigpo_mean", "gigpo_mean@1"),
     ("gigpo_mean", "gigpo_mean_random"),
     ("bipace_q_mean", "bipace_q_mean_random"),
     ("bipace_q_equal", "bipace_q"),
     ("sbc", "sbc_random"),
     ("sbc", "gigpo"),
     ("sbc", "returns"),
-    ("sbc_exact", "returns_0.9"),
+    ("sbc_exact", "returns@0.9"),
 )
 """Differences that the page on the audit speaks of."""
 SHOWN_SCORES = (
@@ -102,27 +86,20 @@ SHOWN_SCORES = (
     "start, 8 trajectories, mse",
 )
 """Scores that the page shows beside the one that was chosen."""
-FROM_SCORES = {
-    "gradient_cosine": ("start", "discounted cosine"),
-    "gradient_direction": ("start", "discounted pooled inf"),
-    "success_cosine": ("start", "success cosine"),
-    "later_success_cosine": ("later", "success cosine"),
-    "action_gradient_cosine": ("start", "discounted action cosine"),
-    **{name: ("start", name) for name in ("cosine", "sign", "mse")},
-}
-"""Metrics of the audit among the scores of ``audit_predictor.py``: policy and score."""
 BLUR = 0.97
 """At this blur at most one pair of rows of a cluster in five is in the same state."""
 
-SMALLER = replace(QUICK, seed=SETTINGS.seed, blocks=6, batches=4, momentum=MOMENTUM)
-ADDITIONS = {
+LARGER = replace(FULL, worlds=WORLDS, seed=2216, plain=True)
+SMALLER = replace(LARGER, blocks=6, batches=4)
+PARTS = {
+    "": (FULL_FORMS, LARGER),
     "ablation": (("bipace_q_mean", "sbc", *(f"sbc-{part}" for part in ABLATIONS)), SMALLER),
     "blurred": (
         ("gigpo", "gigpo_mean", "bipace_q_mean", "sbc_keep", "sbc"),
         replace(SMALLER, blur=BLUR, updates=0),
     ),
 }
-"""Additions to the audit: recipes and settings."""
+"""The audit and additions to it: recipes and settings."""
 
 
 def main() -> None:
@@ -137,6 +114,7 @@ def main() -> None:
     work = {"type": Path, "help": "folder for the scores of each world"}
     with Figures("audit", work=work) as figures, tempfile.TemporaryDirectory() as spare:
         folder = figures.options.work or Path(spare)
+        folder.mkdir(parents=True, exist_ok=True)
         for line in filter(is_shown, lines_of(folder, quick=figures.quick)):
             values = (line["value"], line["low"], line["high"])
             figures.emit_interval(
@@ -145,22 +123,19 @@ def main() -> None:
 
 
 def is_shown(line: dict[str, Any]) -> bool:
-    """Whether the page or its figure shows a line."""
+    """Whether the page, its figure or a test shows a line."""
     metric, case = line["metric"], line["case"].rpartition(": ")[2]
-    if case.startswith("mean/") and metric in MEANS:
-        return True
-    return metric in PAIRED or (metric in FIGURE and case.endswith("/8"))
+    is_mean = case.startswith("mean/") and metric in MEANS
+    return case.endswith("/8") and (is_mean or metric in FIGURE)
 
 
 def lines_of(folder: Path, *, quick: bool) -> list[dict[str, Any]]:
     """The audit, then the parts of ``sbc`` left out one by one, then blurred fingerprints."""
     if quick:
         return run(QUICK_FORMS, QUICK)
-    found = measured_audit(folder, tuple(WORLDS), FULL_FORMS)
-    lines = list(json_lines(found, LEADER)) + marked("pairs", list(pair_lines(found)))
-    lines += marked("worlds", learning_in_every_world(folder))
-    for what, (names, settings) in ADDITIONS.items():
-        path = folder / f"{what}.json"
+    lines = []
+    for what, (names, settings) in PARTS.items():
+        path = folder / f"{what or 'audit'}.json"
         if not path.exists():
             write_file(path, json.dumps(run(names, settings)))
         lines += marked(what, json.loads(path.read_text(encoding="utf-8")))
@@ -170,29 +145,8 @@ def lines_of(folder: Path, *, quick: bool) -> list[dict[str, Any]]:
 def run(names: tuple[str, ...], settings: Settings) -> list[dict[str, Any]]:
     """The lines of an audit of these recipes."""
     found = audit({name: scored_recipe(name) for name in names}, settings, processes=2)
-    return list(json_lines(found, LEADER))
-
-
-def measured_audit(folder: Path, worlds: Sequence[str], names: Sequence[str]) -> Audit:
-    """The audit from the scores of ``audit_predictor.py``."""
-    scores: dict[Case, dict[str, Floats]] = {}
-    for world in worlds:
-        table = measured(world, folder, names)
-        for name in names:
-            for size in SETTINGS.sizes:
-                of = {k: np.array(v) for k, v in table[name].items()}
-                case = scores[world, name, size] = {
-                    metric: of[f"{stage}, {size} trajectories, {score}"]
-                    for metric, (stage, score) in FROM_SCORES.items()
-                }
-                ends = (of[f"later, {size} trajectories, success pooled {k}"] for k in ("1", "inf"))
-                case["update_cosine"] = pooled(*ends, POOLED)
-                if size == SETTINGS.learning_size:
-                    case["learning_auc"] = of["learning"]
-                    case["again"] = of["again"]
-                    case["momentum_auc"] = of["momentum"]
-    recipes = {name: repr(scored_recipe(name)) for name in names}
-    return Audit(replace(SETTINGS, worlds={w: ALL_WORLDS[w] for w in worlds}), recipes, scores)
+    lines = list(json_lines(found, LEADER))
+    return lines + (marked("pairs", list(pair_lines(found))) if names == FULL_FORMS else [])
 
 
 def pair_lines(found: Audit) -> Iterator[dict[str, Any]]:
@@ -203,30 +157,9 @@ def pair_lines(found: Audit) -> Iterator[dict[str, Any]]:
         yield line_of(f"mean/{first}{MINUS}{second}/{size}", metric, apart, None)
 
 
-def learning_in_every_world(folder: Path) -> list[dict[str, Any]]:
-    """Learning with the leader and with the best other recipe in each world, and the difference."""
-    names = (*RECIPES, "g2po", "graphgpo")
-    found, lines = measured_audit(folder, tuple(ALL_WORLDS), names), []
-    for world in ALL_WORLDS:
-        learning = {
-            name: (case["learning_auc"] + case["again"]) / 2
-            for (place, name, size), case in found.scores.items()
-            if place == world and size == SETTINGS.learning_size
-        }
-        others = [name for name in learning if not name.startswith(LEADER)]
-        best = max(others, key=lambda name: float(learning[name].mean()))
-        shown = {LEADER: learning[LEADER], best: learning[best]}
-        shown[f"{LEADER}{MINUS}{best}"] = learning[LEADER] - learning[best]
-        for name, values in shown.items():
-            case = f"{world}/{name}/{SETTINGS.learning_size}"
-            goal = 0.0 if MINUS in name else None
-            lines.append(line_of(case, "learning_auc", interval(values), goal))
-    return lines
-
-
 def marked(what: str, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The lines under names of their own."""
-    return [line | {"case": f"{what}: {line['case']}"} for line in lines]
+    return [line | {"case": f"{what}: {line['case']}" if what else line["case"]} for line in lines]
 
 
 def kept(what: str = "") -> list[dict[str, Any]]:
@@ -259,7 +192,6 @@ def tables(text: str) -> dict[str, str]:
         "pairs": pairs,
         "predictor": predictor,
         "subsets": subsets,
-        "worlds": in_every_world,
         "released": released,
         "ablation": lambda: two_tables("ablation", by_world),
         "blurred": lambda: two_tables("blurred", differences),
@@ -268,19 +200,11 @@ def tables(text: str) -> dict[str, str]:
 
 
 def page(lines: Iterable[Line]) -> str:
-    """The tables as Markdown: means over worlds, each world, and paired differences."""
+    """Means over worlds in groups of eight, and each world."""
     tables = AuditTables(lines)
-    sections = []
-    for size in tables.sizes:
-        sections += [f"### Means over worlds, group size {size}", markdown(*tables.means(size))]
-    size = tables.learning_size()
-    shown = " / ".join(name for name in PAIRED if tables.has(size, name))
-    sections += [
-        f"### {shown}, group size {size}",
-        markdown(*by_world(tables, size)),
-        markdown(*differences(tables, size)),
-    ]
-    return "\n\n".join(sections) + "\n"
+    shown = " / ".join(name for name in PAIRED if tables.has(8, name))
+    means, each = markdown(*tables.means(8)), markdown(*by_world(tables, 8))
+    return f"### Means over worlds, group size 8\n\n{means}\n\n### {shown}\n\n{each}\n"
 
 
 def by_world(tables: AuditTables, size: int) -> TableCells:
@@ -315,10 +239,9 @@ def paired_cells(
     return [head, *tables.worlds], rows
 
 
-def figure(lines: Iterable[Line], path: Path) -> list[Path]:
+def figure(lines: Iterable[Line], path: Path) -> None:
     """Draw means over worlds with intervals, and every world, as PNG and SVG."""
-    from matplotlib import rc_context  # noqa: PLC0415 (no other part needs it)
-    from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415 (no other part needs it)
 
     tables = AuditTables(lines)
     size = tables.learning_size()
@@ -339,12 +262,17 @@ def figure(lines: Iterable[Line], path: Path) -> list[Path]:
         axis.set_axisbelow(True)
     caption = "mean over worlds (blue, with its 95 % interval) and each world (grey), group size"
     drawing.supxlabel(f"{caption} {size}", fontsize=9)
-    paths = [path.with_suffix(".png"), path.with_suffix(".svg")]
-    with replacing(paths[0]) as file:
+    save_figure(drawing, path)
+
+
+def save_figure(drawing: Any, path: Path) -> None:
+    """Save a figure of matplotlib as PNG and SVG."""
+    from matplotlib import rc_context  # noqa: PLC0415 (no other part needs it)
+
+    with replacing(path.with_suffix(".png")) as file:
         drawing.savefig(file, format="png", dpi=100)
-    with rc_context({"svg.hashsalt": "ascribe"}), replacing(paths[1]) as file:
+    with rc_context({"svg.hashsalt": "ascribe"}), replacing(path.with_suffix(".svg")) as file:
         drawing.savefig(file, format="svg", metadata={"Date": None})
-    return paths
 
 
 def two_tables(what: str, second: Callable[[AuditTables, int], TableCells]) -> str:
@@ -415,22 +343,6 @@ def predictor() -> str:
     return markdown(["score", "worlds to choose on", "other worlds"], rows) + "\n"
 
 
-def in_every_world() -> str:
-    """Learning with ``sbc`` and with the best other recipe, in each of 24 worlds."""
-    rows: dict[str, dict[str, dict[str, Any]]] = {}
-    for line in kept("worlds"):
-        world, name, _ = line["case"].split("/")
-        rows.setdefault(world, {})[name] = line
-    cells = []
-    for world, lines in rows.items():
-        (pair,) = (name for name in lines if MINUS in name)
-        best, apart = pair.partition(MINUS)[2], lines[pair]
-        values = [f"{lines[name]['value']:.3f}" for name in (LEADER, best)]
-        ends = f"[{apart['low']:+.3f}, {apart['high']:+.3f}]"
-        cells.append([world, values[0], f"{values[1]} (`{best}`)", f"{apart['value']:+.3f} {ends}"])
-    return markdown(["world", LEADER, "best other recipe", "difference"], cells) + "\n"
-
-
 def released() -> str:
     """Means over worlds of released code and of Ascribe's recipes, from the same rollouts."""
     tables = AuditTables(joined(read_lines(RELEASED)[1:]))
@@ -443,7 +355,7 @@ def with_scores(text: str) -> str:
     Each recipe is shown in its better form.
     """
     head, rows = AuditTables(kept()).means(8)
-    places = [head.index(name) for name in PAIRED[::-1]]
+    places = [head.index(name) for name in ("learning_auc", "momentum_auc", "update_cosine")]
     best: dict[str, list[str]] = {}
     for row in rows:
         plain, cells = re.sub("_(mean|exact)$", "", row[0]), [row[place] for place in places]

@@ -63,7 +63,7 @@ DECISIONS, FROM_BATCH, CONTINUATIONS = 500, 64, 16
 canonical = StateKey(("lists",))
 """The inventory, sorted: what ``ascribe states`` proposes for it."""
 
-PLAIN = ("grpo", "returns", "returns_undiscounted", "returns_turn", "returns_turn_undiscounted")
+PLAIN = ("grpo", "returns", "returns@1", "returns_turn", "returns_turn@1")
 BY_STATE = ("gigpo", "gigpo_mean", "hgpo", "bigpo_mean", "bipace_q", "bipace_q_equal", "sbc")
 """Recipes that compare states, each with every kind of state that it takes."""
 PAIRS = (
@@ -273,7 +273,7 @@ def forms() -> Iterator[tuple[str, Scored]]:
             yield f"{name}, ngram", replace(recipe, fingerprint="ngram", radius=0.25)
         for control in ("random", "one"):
             yield f"{name}, {control}", Keyed(Regrouped(by_text, control))
-    for name in ("g2po", "graphgpo_mean", "sbc_undiscounted", "sbc-centre"):
+    for name in ("g2po", "graphgpo_mean", "sbc@1", "sbc-centre"):
         recipe = scored_recipe(name)
         exact = replace(recipe, states="exact") if hasattr(recipe, "states") else recipe
         yield f"{name}, canonical", Keyed(exact)

@@ -12,9 +12,9 @@ runs: noise in the runs alone keeps a score below about its square root.
 
 ``pooled N`` is the cosine of the summed gradient of N batches (``Moments.pooled_cosine``): 1 counts
 bias and noise as a single batch does, infinity bias alone. Each world's scores are kept in
-``--work``, a run that was stopped goes on there, and ``audit.py`` makes its tables from the same
-files. With ``--out NAME.jsonl``, ``NAME/scores.jsonl`` has learning and the score that was chosen
-for each recipe in each world to test on; ``SUBSETS`` are correlated from it.
+``--work``, and a run that was stopped goes on there. With ``--out NAME.jsonl``,
+``NAME/scores.jsonl`` has learning and the score that was chosen for each recipe in each world to
+test on; ``SUBSETS`` are correlated from it.
 """
 
 import itertools
@@ -33,8 +33,9 @@ from common import Figures
 from ascribe.steps.arrays import Floats
 from ascribe.steps.atomic import write_file
 from ascribe_lab.audit import FULL, FULL_FORMS, TabularTasks, rollouts
-from ascribe_lab.audit.run import LEARNING, SCORING, advantage, informed
+from ascribe_lab.audit.run import LEARNING, SCORING, advantage, fresh
 from ascribe_lab.audit.scores import (
+    MOMENTUM,
     Moments,
     Truth,
     gradient_cosine,
@@ -52,11 +53,9 @@ CHOSEN = "later, 8 trajectories, success pooled 48"
 """The score that is chosen with ``SEED``."""
 WORLDS = tuple(ALL_WORLDS)
 CHOSEN_ON, TESTED_ON = WORLDS[::2], WORLDS[1::2]
-MOMENTUM = 0.9
-"""That of a third learning run, which takes no part in the choice of a score."""
 LATER = (
     *("gae", "progress", "judged_mean", "g2po", "graphgpo_mean", "entropy", "entropy_returns"),
-    "returns_0.9",
+    "returns@0.9",
 )
 """Recipes that were added to the audit after the run; they take no part here."""
 RECIPES = (
@@ -70,12 +69,13 @@ SUBSETS = {
     "of these, recipes of papers that compare states, and returns": FAMILIES[1:-1],
 }
 """Recipes over which the chosen score is correlated with learning."""
-SETTINGS = replace(FULL, worlds=ALL_WORLDS, seed=SEED, momentum=MOMENTUM)
+SETTINGS = replace(FULL, worlds=ALL_WORLDS, sizes=(4, 8, 16), seed=SEED)
 BATCHES = (0.5, 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, np.inf)
 """Numbers of batches that a pooled gradient is of."""
 
 RUNS = (("learning", 0, 0.0), ("again", 1, 0.0), ("momentum", 0, MOMENTUM))
-"""Learning runs: name, number of their random numbers, momentum."""
+"""Learning runs: name, number of their random numbers, momentum. The last one takes no part in the
+choice of a score."""
 
 Table = dict[str, dict[str, list[float]]]
 """Of one world: the values of every score, by recipe and score, one for each block."""
@@ -113,7 +113,7 @@ def score_world(world: str, names: Sequence[str]) -> Table:
         for key, use, momentum in RUNS:
             curves = learning_curves(
                 tasks,
-                partial(advantage, informed(recipe)),
+                partial(advantage, fresh(recipe)),
                 SETTINGS.random(world, size, LEARNING + use),
                 SETTINGS.conditions(world, size),
                 updates=SETTINGS.updates,
@@ -129,7 +129,7 @@ def score_world(world: str, names: Sequence[str]) -> Table:
             conditions = SETTINGS.conditions(world, number)
             batches = [rollouts(policy, exact, random, conditions) for _ in range(SETTINGS.batches)]
             for name, recipe in recipes.items():
-                by = informed(recipe, batches[-1].table)
+                by = fresh(recipe, batches[-1].table)
                 estimates = [advantage(by, batch) for batch in batches]
                 found = row_scores(batches, estimates, SETTINGS.blocks, block)
                 pairs = zip(batches, estimates, strict=True)

@@ -34,7 +34,7 @@ ESTIMATORS = (
 BESIDE = ("grpo", "rloo", "reinforce_pp", "returns", "gigpo", "sbc")
 """Ascribe's recipes in the same run."""
 
-SETTINGS = replace(QUICK, seed=2216, blocks=6, batches=4)
+SETTINGS = replace(QUICK, seed=2216, blocks=6, batches=4, plain=True)
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ CONTROLS = {
     "bigpo, pretrained": Arm("bigpo", pretrained=True, tuned_as="bigpo"),
     "bipace_q, pretrained": Arm("bipace_q", pretrained=True, tuned_as="bipace_q"),
 }
-ADDED = {"returns, discount 0.9": Arm("returns_0.9", tuned_as="returns")}
+ADDED = {"returns, discount 0.9": Arm("returns@0.9", tuned_as="returns")}
 """Run after the results were known, where the controls run."""
 ARMS = RECIPES | CONTROLS | ADDED
 EXPLORED = (

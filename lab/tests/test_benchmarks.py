@@ -49,6 +49,7 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "audit_policy": TORCH,
     "audit_predictor": (),
     "audit_released": ("verl",),
+    "audit_worlds": (),
     "capture": TORCH,
     "correction": (),
     "conversations": ("transformers", "minecraft_data", "snowballstemmer"),

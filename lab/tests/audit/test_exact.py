@@ -5,17 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ascribe_lab.audit import WORLDS, TabularTasks
+from ascribe_lab.audit import ALL_WORLDS, TabularTasks
 from ascribe_lab.audit.scores import cosine, policy_gradient
 from ascribe_lab.audit.tasks import sample_episodes
 from lab.tests.audit.batches import batch_of
 
 GAMMA = 0.95
-each_world = pytest.mark.parametrize("name", WORLDS)
+each_world = pytest.mark.parametrize("name", ALL_WORLDS)
 
 
 def tasks_of(name: str, count: int = 2, seed: int = 0) -> TabularTasks:
-    return WORLDS[name].tasks(count, np.random.default_rng(seed))
+    return ALL_WORLDS[name].tasks(count, np.random.default_rng(seed))
 
 
 def value_by_loops(tasks: TabularTasks, task: int, state: int, t: int, memory: dict) -> float:
@@ -35,7 +35,7 @@ def value_by_loops(tasks: TabularTasks, task: int, state: int, t: int, memory: d
 
 
 @pytest.mark.unit
-@pytest.mark.parametrize("name", ["graph", "stop", "chance", "keydoor"])
+@pytest.mark.parametrize("name", ["graph", "stop", "chance", "keydoor", "compaction", "delegate"])
 def test_values_equal_those_of_a_plain_recursion(name: str) -> None:
     tasks = tasks_of(name, count=1)
     exact = tasks.solve(GAMMA)
@@ -76,9 +76,9 @@ def test_the_gradient_is_the_derivative_of_the_return(name: str) -> None:
 @pytest.mark.slow
 @each_world
 def test_many_rollouts_agree_with_dynamic_programming(name: str) -> None:
-    """The mean return of 100,000 episodes lies within 4 standard errors of the exact value."""
+    """The mean return of many episodes lies within 4 standard errors of the exact value."""
     tasks = tasks_of(name, count=1, seed=3)
-    walked = sample_episodes(tasks, 100_000, np.random.default_rng(4))
+    walked = sample_episodes(tasks, 2_000_000 // tasks.horizon, np.random.default_rng(4))
     discounted = walked.reward @ GAMMA ** np.arange(tasks.horizon)
     exact = tasks.solve(GAMMA)
     error = discounted.std() / np.sqrt(discounted.size)
@@ -92,7 +92,7 @@ def test_many_rollouts_agree_with_dynamic_programming(name: str) -> None:
 @each_world
 def test_many_rollouts_agree_on_the_advantage_of_the_first_action(name: str) -> None:
     tasks = tasks_of(name, count=1, seed=5)
-    walked = sample_episodes(tasks, 100_000, np.random.default_rng(6))
+    walked = sample_episodes(tasks, 2_000_000 // tasks.horizon, np.random.default_rng(6))
     discounted = walked.reward @ GAMMA ** np.arange(tasks.horizon)
     exact, start = tasks.solve(GAMMA), int(tasks.start[0])
     action = walked.response[:, 0] // tasks.forms
@@ -108,6 +108,6 @@ def test_many_rollouts_agree_on_the_advantage_of_the_first_action(name: str) -> 
 def test_the_gradient_of_true_advantages_is_the_exact_gradient(name: str) -> None:
     tasks = tasks_of(name, seed=7)
     exact = tasks.solve(GAMMA)
-    batch = batch_of(tasks, exact, np.random.default_rng(8), group_size=20_000)
+    batch = batch_of(tasks, exact, np.random.default_rng(8), group_size=400_000 // tasks.horizon)
     found = policy_gradient(tasks, batch, batch.advantage)
     assert cosine(found.ravel(), tasks.gradient(exact).ravel()) > 0.98

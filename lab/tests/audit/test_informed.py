@@ -8,7 +8,7 @@ import pytest
 
 from ascribe import StepTable
 from ascribe.steps.table import Coded
-from ascribe_lab.audit.run import Informed, informed, scored_recipe, visit_means
+from ascribe_lab.audit.run import Carrying, Informed, fresh, scored_recipe, visit_means
 from tests.estimators.golden import steps, table
 
 pytestmark = pytest.mark.unit
@@ -46,11 +46,35 @@ def test_the_judge_says_whether_the_score_rises():
 
 @pytest.mark.parametrize("name", ["gae", "progress", "judged_mean"])
 def test_recipes_that_need_a_column_get_one(name):
-    assert isinstance(informed(scored_recipe(name)), Informed)
-    informed(scored_recipe(name))(NOW)
+    assert isinstance(fresh(scored_recipe(name)), Informed)
+    fresh(scored_recipe(name))(NOW)
 
 
-@pytest.mark.parametrize("name", ["g2po", "graphgpo_mean", "entropy", "entropy_returns"])
+@pytest.mark.parametrize("name", ["g2po", "graphgpo_mean", "entropy"])
 def test_others_are_as_they_were(name):
     recipe = scored_recipe(name)
-    assert informed(recipe) is recipe
+    assert fresh(recipe) == recipe
+
+
+def test_a_history_is_passed_on_and_begins_anew_in_every_run():
+    recipe = scored_recipe("returns_memory")
+    run = fresh(recipe)
+    assert isinstance(run, Carrying)
+    run(BEFORE)
+    np.testing.assert_array_equal(
+        run(NOW).advantage, recipe(NOW, history=recipe(BEFORE).history).advantage
+    )
+    np.testing.assert_array_equal(fresh(recipe)(NOW).advantage, recipe(NOW).advantage)
+
+
+def test_what_a_recipe_of_ones_own_has_seen_stays_in_its_run():
+    class Own:
+        def __init__(self) -> None:
+            self.seen = 0
+
+        def __call__(self, table: StepTable) -> None:
+            self.seen += len(table)
+
+    own = Own()
+    fresh(own)(NOW)
+    assert own.seen == 0

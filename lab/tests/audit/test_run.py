@@ -26,7 +26,7 @@ FEW = replace(
     tasks=4,
     updates=2,
 )
-SMALL = replace(FEW, momentum=0.9)
+SMALL = replace(FEW, plain=True)
 NAMES = ("grpo", "gigpo_mean", "sbc")
 
 
@@ -44,12 +44,12 @@ def test_every_case_has_every_metric(found: Audit) -> None:
             assert np.isfinite(values).all()
 
 
-def test_without_momentum_policies_learn_once(found: Audit) -> None:
-    plain = audit({"sbc": scored_recipe("sbc")}, FEW)
-    assert plain.metrics(8) == [name for name in METRICS if name != "momentum_auc"]
-    assert not AuditTables(json_lines(plain)).has(8, "momentum_auc")
+def test_by_default_policies_learn_once_with_momentum(found: Audit) -> None:
+    once = audit({"sbc": scored_recipe("sbc")}, FEW)
+    assert once.metrics(8) == [name for name in METRICS if name != "learning_auc"]
+    assert not AuditTables(json_lines(once)).has(8, "learning_auc")
     for world in SMALL.worlds:
-        for metric, values in plain.scores[world, "sbc", 8].items():
+        for metric, values in once.scores[world, "sbc", 8].items():
             np.testing.assert_array_equal(values, found.scores[world, "sbc", 8][metric])
 
 
@@ -113,7 +113,7 @@ TINY = ["--world", "keydoor", "--blocks", "2", "--processes", "1"]
 
 
 def test_the_command_scores_a_recipe_of_ones_own() -> None:
-    options = [*TINY, "--recipe", "lab.tests.audit.own:Mine", "--json", "--momentum", "0.9"]
+    options = [*TINY, "--recipe", "lab.tests.audit.own:Mine", "--json", "--plain"]
     result = runner.invoke(app, options)
     assert result.exit_code == 0, result.output
     lines = [json.loads(line) for line in result.stdout.splitlines()]

@@ -109,10 +109,10 @@ def test_one_group_for_all_is_the_task() -> None:
 
 
 def test_controls_change_one_thing() -> None:
-    assert scored_recipe("gigpo_mean_undiscounted") == GiGPO(normalise="mean", gamma=1.0)
+    assert scored_recipe("gigpo_mean@1") == GiGPO(normalise="mean", gamma=1.0)
     assert scored_recipe("gigpo_equal") == GiGPO(scale="equal")
-    assert scored_recipe("returns_turn_undiscounted").baseline == "turn"
+    assert scored_recipe("returns_turn@1").baseline == "turn"
     with pytest.raises(ValueError, match="no recipe 'nothing'"):
         scored_recipe("nothing_random")
     with pytest.raises(ValueError, match="grpo has no gamma"):
-        scored_recipe("grpo_undiscounted")
+        scored_recipe("grpo@1")

@@ -8,21 +8,23 @@ import pytest
 from ascribe.estimators import GRPO, BiGPO, GiGPO
 from ascribe.steps.check import arrange, check
 from ascribe.steps.problems import Severity
-from ascribe_lab.audit import WORLDS, AuditBatch, TabularTasks
+from ascribe_lab.audit import ALL_WORLDS, WORLDS, AuditBatch, Conditions, TabularTasks, rollouts
+from ascribe_lab.audit.rare import NOTES, WINDOW
 from ascribe_lab.audit.scores import policy_gradient
 from lab.tests.audit.batches import batch_of
 
 pytestmark = pytest.mark.unit
 
-each_world = pytest.mark.parametrize("name", WORLDS)
+each_world = pytest.mark.parametrize("name", ALL_WORLDS)
 
 
 def some(
     name: str, *, wordings: int | None = None, **conditions: float
 ) -> tuple[TabularTasks, AuditBatch]:
     random = np.random.default_rng(0)
-    tasks = WORLDS[name].tasks(8, random, wordings=wordings)
-    conditions = {"paraphrase": WORLDS[name].paraphrase} | conditions
+    world = ALL_WORLDS[name]
+    tasks = world.tasks(8, random, wordings=wordings)
+    conditions = {"paraphrase": world.paraphrase, "noise": world.noise} | conditions
     return tasks, batch_of(tasks, tasks.solve(0.95), random, **conditions)
 
 
@@ -116,6 +118,48 @@ def test_only_surface_forms_tell_same_action_means_from_own_returns() -> None:
     pooled_response, pooled_action = estimated(pooled)
     np.testing.assert_allclose(by_action, pooled_action, atol=1e-12)
     assert np.abs(by_response - pooled_response).max() > 0.01
+
+
+@pytest.mark.parametrize(("name", "share"), [("reworded", 0.9), ("shell", 0.97)])
+def test_states_recur_and_their_texts_hardly_do(name: str, share: float) -> None:
+    _, batch = some(name)
+    assert alone(batch) > share
+    _, visits = np.unique(np.stack([batch.task, batch.state]), axis=1, return_counts=True)
+    assert visits.mean() > 3
+
+
+def best(tasks: TabularTasks, actions: list[int]) -> np.ndarray:
+    """The success of the best policy with these actions in each task."""
+    task = np.arange(tasks.count)[:, None, None, None]
+    value = np.zeros((tasks.count, tasks.states + 1))
+    for _ in range(tasks.horizon):
+        q = (tasks.chance * (tasks.reward + value[task, tasks.outcome])).sum(axis=-1)
+        value[:, :-1] = q[:, :, actions].max(axis=-1)
+    return value[np.arange(tasks.count), tasks.start]
+
+
+@pytest.mark.parametrize(
+    ("name", "others", "worth"), [("compaction", [0, 1, 3], 0.4), ("delegate", [0, 2, 3], 0.1)]
+)
+def test_summaries_and_sub_agents_are_worth_their_steps(
+    name: str, others: list[int], worth: float
+) -> None:
+    tasks, _ = some(name)
+    assert (best(tasks, [0, 1, 2, 3]) - best(tasks, others)).max() > worth
+
+
+def test_a_full_window_loses_what_no_summary_holds() -> None:
+    tasks, _ = some("compaction")
+    full = NOTES.index((WINDOW - 1, 1, 2))
+    assert (tasks.outcome[:, full, 0] == NOTES.index((1, 1, 0))).all()
+    assert (tasks.outcome[:, full, 2, 0] == NOTES.index((1, 3, 0))).all()
+
+
+def test_some_tasks_may_be_rolled_out() -> None:
+    tasks, _ = some("graph")
+    batch = rollouts(tasks, None, np.random.default_rng(0), Conditions(2), np.array([1, 5]))
+    assert set(batch.task) == {1, 5}
+    assert set(batch.table.group.texts()) == {"task 000001", "task 000005"}
 
 
 def test_recipes_without_states_still_run() -> None:

@@ -1,5 +1,6 @@
 """Worlds whose true advantages are known, and the score of every recipe in them."""
 
+from ascribe_lab.audit.rare import ALL_WORLDS
 from ascribe_lab.audit.run import (
     FULL,
     FULL_FORMS,
@@ -15,6 +16,7 @@ from ascribe_lab.audit.tasks import AuditBatch, Conditions, Exact, TabularTasks,
 from ascribe_lab.audit.worlds import WORLDS, World
 
 __all__ = [
+    "ALL_WORLDS",
     "FULL",
     "FULL_FORMS",
     "QUICK",

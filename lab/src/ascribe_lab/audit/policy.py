@@ -37,14 +37,14 @@ from ascribe_lab.models.transformers_policy import common_prefix
 from ascribe_lab.rollout import Plan, Rollout, Sample, Setup, rollout, table
 from ascribe_lab.rollout.record import States
 
-REFERENCES = {"discounted": "returns_turn", "success": "returns_turn_undiscounted"}
+REFERENCES = {"discounted": "returns_turn", "success": "returns_turn@1"}
 """The unbiased recipe of each objective."""
 
 POLICY_FORMS = (
-    *("grpo", "returns", "returns_undiscounted", "returns_turn", "returns_turn_undiscounted"),
+    *("grpo", "returns", "returns@1", "returns_turn", "returns_turn@1"),
     *("gigpo", "gigpo_mean", "gigpo_mean_equal", "gigpo_mean_random", "gigpo_mean_one", "hgpo"),
     *("bigpo_mean", "bipace_q", "bipace_q_equal", "bipace_q_random"),
-    *("sbc_exact", "sbc_ngram", "sbc", "sbc_undiscounted", "sbc_random", "sbc_one"),
+    *("sbc_exact", "sbc_ngram", "sbc", "sbc@1", "sbc_random", "sbc_one"),
 )
 """What the audit of a policy scores."""
 

@@ -8,7 +8,7 @@ from ascribe_lab.audit.run import METRICS, Audit, Interval
 BETTER = {name: "lower" if name in ("mse", "gradient_variance") else "higher" for name in METRICS}
 """Every metric, and which direction is better."""
 
-PAIRED = ("update_cosine", "momentum_auc", "learning_auc")
+PAIRED = ("update_cosine", "learning_auc", "momentum_auc")
 """Metrics in which recipes are compared pair by pair, world by world: what should follow from a
 batch, and what does."""
 

@@ -1,5 +1,6 @@
 """Run the audit: every recipe in every world, on independent blocks of tasks."""
 
+import copy
 import itertools
 import operator
 import os
@@ -21,7 +22,8 @@ from ascribe.steps.hints import unknown
 from ascribe.steps.plugins import load_path
 from ascribe.steps.returns import reward_to_go
 from ascribe.steps.table import Coded, StepTable
-from ascribe_lab.audit.scores import Truth, later, learning_curves, scores_of
+from ascribe_lab.audit.rare import ALL_WORLDS
+from ascribe_lab.audit.scores import MOMENTUM, Truth, later, learning_curves, scores_of
 from ascribe_lab.audit.tasks import AuditBatch, Conditions, TabularTasks, rollouts
 from ascribe_lab.audit.worlds import WORLDS, World
 
@@ -47,7 +49,7 @@ SUCCESS = (0.03, 0.35)
 """Bounds on the success of the first policy: low, so that there is much to learn."""
 
 METRICS = (
-    *("learning_auc", "momentum_auc", "update_cosine", "gradient_cosine", "gradient_direction"),
+    *("momentum_auc", "learning_auc", "update_cosine", "gradient_cosine", "gradient_direction"),
     *("cosine", "sign", "mse", "success_cosine", "later_success_cosine"),
     *("action_gradient_cosine", "gradient_variance"),
 )
@@ -64,9 +66,11 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
 } | {
     "entropy_returns": ("entropy", {"wraps": "returns"}),
     "returns_turn": ("returns", {"baseline": "turn"}),
-    "returns_0.9": ("returns", {"gamma": 0.9}),
+    "returns_memory": ("returns", {"memory": 0.8}),
     "sbc_exact": ("sbc", {"states": "exact"}),
+    "sbc_memory": ("sbc", {"states": "exact", "memory": 0.8}),
     "sbc_keep": ("sbc", {"on_collapse": "keep"}),
+    "bipace_q_text": ("bipace_q", {"fingerprint": "identity", "radius": 0.0}),
     "sbc_ngram": ("sbc", {"fingerprint": "ngram", "radius": 0.25}),
 }
 """Recipes in another form than their default.
@@ -74,21 +78,21 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
 ``NAME_mean`` is the mean-centred form of a recipe that divides by a standard deviation by default.
 Dividing gives every task and every state the same spread, whatever its returns were. The true
 advantage has no such scale, so a recipe is scored in both forms, and a claim must hold against the
-better of the two. ``sbc_exact`` groups exact texts, ``sbc_ngram`` clusters texts by their n-grams,
-``sbc_keep`` keeps collapsed clusters. ``returns_0.9`` has the discount that ``sbc`` has inside.
+better of the two. ``sbc_exact`` and ``bipace_q_text`` group exact texts, ``sbc_ngram`` clusters
+texts by their n-grams, ``sbc_keep`` keeps collapsed clusters. ``NAME_memory`` remembers earlier
+batches of the same task.
 """
 
 CONTROLS: dict[str, tuple[str, Any]] = {
-    "undiscounted": ("gamma", 1.0),
     "equal": ("scale", "equal"),
     "random": ("states", "random"),
     "one": ("states", "one"),
 }
 """``NAME_CONTROL`` is a recipe, or a form of one, with one thing changed.
 
-``undiscounted``: a discount of 1. ``equal``: terms rescaled to equal sizes. ``random``: the states
-of a task dealt at random to its steps, so that groups have the same sizes and mean nothing.
-``one``: one state for all steps of a task. Discounting alone, without states, is ``returns``.
+``equal``: terms rescaled to equal sizes. ``random``: the states of a task dealt at random to its
+steps, so that groups have the same sizes and mean nothing. ``one``: one state for all steps of a
+task. Discounting alone, without states, is ``returns``.
 """
 
 QUICK_FORMS = (
@@ -98,11 +102,11 @@ QUICK_FORMS = (
 """What the quick audit scores."""
 
 FULL_FORMS = (
-    *("grpo", "rloo", "returns", "returns_turn", "returns_0.9", "returns_undiscounted"),
-    *("gigpo", "gigpo_mean", "gigpo_mean_undiscounted", "gigpo_mean_equal"),
+    *("grpo", "rloo", "returns", "returns_turn", "returns@0.9", "returns@1"),
+    *("gigpo", "gigpo_mean", "gigpo_mean@1", "gigpo_mean_equal"),
     *("gigpo_mean_random", "gigpo_mean_one", "hgpo", "bigpo_mean", "bipace_diff_mean"),
     *("bipace_q", "bipace_q_mean", "bipace_q_equal", "bipace_q_mean_random"),
-    *("sbc_exact", "sbc", "sbc_undiscounted", "sbc_random", "sbc_one"),
+    *("sbc_exact", "sbc", "sbc@1", "sbc_random", "sbc_one"),
     *("gae", "progress", "judged_mean", "g2po", "graphgpo_mean", "entropy", "entropy_returns"),
 )
 """What the full audit scores."""
@@ -174,17 +178,36 @@ def visit_means(before: StepTable | None, table: StepTable, gamma: float) -> Flo
     return np.where(count[key] > 0, total[key] / np.maximum(count[key], 1), of_task)
 
 
-def informed(recipe: Scored, before: StepTable | None = None) -> Scored:
-    """The recipe, with its columns if it needs any that a table of the audit lacks."""
-    needed = set(getattr(recipe, "columns", ())) & {"value", "score", "step_score"}
-    return Informed(recipe, before) if needed else recipe
+class Carrying:
+    """A recipe that passes its history on from batch to batch."""
+
+    def __init__(self, recipe: Callable[..., Any]) -> None:
+        self.recipe, self.history = recipe, None
+
+    def __call__(self, table: StepTable) -> Any:
+        """What the recipe computes from this batch and what it kept of those before."""
+        credit = self.recipe(table, history=self.history)
+        self.history = credit.history
+        return credit
+
+
+def fresh(recipe: Scored, before: StepTable | None = None) -> Scored:
+    """The recipe for one run, as if nothing had run before.
+
+    It gets the columns that it needs and a table of the audit lacks, and its own history.
+    """
+    if set(getattr(recipe, "columns", ())) & {"value", "score", "step_score"}:
+        return Informed(recipe, before)
+    if getattr(recipe, "has_history", False):
+        return Carrying(recipe)
+    return copy.deepcopy(recipe)  # one of a user's own may keep what it has seen
 
 
 def scored_recipe(name: str) -> Scored:
     """The recipe with this name: a default recipe, a form or control of one, or ``module:Name``.
 
     ``module:Name`` is a recipe class, which is called without arguments, or any function that takes
-    a ``StepTable`` and returns a ``Credit``.
+    a ``StepTable`` and returns a ``Credit``. ``NAME@GAMMA`` is the recipe ``NAME`` with a discount.
 
     Raises:
         ValueError: if there is none.
@@ -195,6 +218,9 @@ def scored_recipe(name: str) -> Scored:
         if not callable(recipe):
             raise ValueError(f"{name} cannot be called on a table; name a recipe or a function")
         return recipe
+    plain, _, gamma = name.partition("@")
+    if gamma:
+        return _changed(plain, "gamma", float(gamma))
     plain, _, control = name.rpartition("_")
     if control in CONTROLS and name not in RECIPES:
         return _controlled(plain, control)
@@ -206,12 +232,15 @@ def scored_recipe(name: str) -> Scored:
 
 
 def _controlled(plain: str, control: str) -> Scored:
-    recipe: Any = scored_recipe(plain)
     if control in ("random", "one"):
-        return Regrouped(recipe, control)
-    name, value = CONTROLS[control]
+        return Regrouped(scored_recipe(plain), control)
+    return _changed(plain, *CONTROLS[control])
+
+
+def _changed(plain: str, name: str, value: Any) -> Scored:
+    recipe: Any = scored_recipe(plain)
     if not hasattr(recipe, name):
-        raise ValueError(f"{plain} has no {name}, so there is no {plain}_{control}")
+        raise ValueError(f"{plain} has no {name}, so it cannot be {value}")
     changed: Scored = replace(recipe, **{name: value})
     return changed
 
@@ -230,12 +259,13 @@ class Settings:
         batches: batches of rollouts that are scored, of each of two policies.
         tasks: tasks of each block.
         updates: length of the learning run; 0 skips it.
-        momentum: that of a second learning run; 0 skips it.
+        plain: whether policies learn a second time, without momentum.
         learning_size: group size of the learning run.
+        parts: updates in which every task of a block is rolled out once, each with a part of them.
         gamma: discount of the true advantage; 0.95 is that of the step-level recipes.
         paraphrase: probability of a paraphrase; by default each world's own.
         wordings: wordings of an observation; by default each world's own.
-        noise: noise of fingerprints.
+        noise: noise of fingerprints; by default each world's own.
         blur: how similar the fingerprints of all states are, from 0 to 1.
         forms: surface forms of an action.
         seed: seed of all randomness.
@@ -247,21 +277,23 @@ class Settings:
     batches: int = 6
     tasks: int = 8
     updates: int = 20
-    momentum: float = 0.0
+    plain: bool = False
     learning_size: int = 8
+    parts: int = 1
     gamma: float = 0.95
     paraphrase: float | None = None
     wordings: int | None = None
-    noise: float = Conditions.noise
+    noise: float | None = None
     blur: float = Conditions.blur
     forms: int = 4
     seed: int = 0
 
     def conditions(self, world: str, size: int) -> Conditions:
         """How a world is rolled out."""
-        default = self.worlds[world].paraphrase
-        rate = default if self.paraphrase is None else self.paraphrase
-        return Conditions(size, rate, self.noise, self.blur)
+        own = self.worlds[world]
+        rate = own.paraphrase if self.paraphrase is None else self.paraphrase
+        noise = own.noise if self.noise is None else self.noise
+        return Conditions(size, rate, noise, self.blur)
 
     def random(self, world: str, *use: int) -> np.random.Generator:
         """The random numbers of one use in one world."""
@@ -279,7 +311,7 @@ class Settings:
 
 
 QUICK = Settings(blocks=6)
-FULL = Settings(sizes=(4, 8, 16), blocks=8)
+FULL = Settings(worlds=ALL_WORLDS, blocks=8)
 
 
 @dataclass(frozen=True)
@@ -383,7 +415,7 @@ def score_batches(
         truth = Truth.of(policy, exact, settings.tasks)
         batches = [rollouts(policy, exact, random, conditions) for _ in range(settings.batches)]
         for name, recipe in recipes.items():
-            by = informed(recipe, batches[-1].table)
+            by = fresh(recipe, batches[-1].table)
             estimates = [advantage(by, batch) for batch in batches]
             found = scores_of(policy, truth, batches, estimates)
             if stage:  # that of the better policy counts
@@ -397,18 +429,17 @@ def score_learning(recipes: Mapping[str, Scored], settings: Settings, world: str
     """The area under every recipe's learning curves, block by block, from the same start."""
     size, tasks = settings.learning_size, settings.draw_tasks(world)
     scores: Scores = {(world, name, size): {} for name in recipes}
-    runs = {"learning_auc": 0.0}
-    if settings.momentum:
-        runs["momentum_auc"] = settings.momentum
+    runs = {"momentum_auc": MOMENTUM} | ({"learning_auc": 0.0} if settings.plain else {})
     for (name, recipe), (metric, momentum) in itertools.product(recipes.items(), runs.items()):
         curves = learning_curves(
             tasks,
-            partial(advantage, informed(recipe)),
+            partial(advantage, fresh(recipe)),
             settings.random(world, size, LEARNING),
             settings.conditions(world, size),
             updates=settings.updates,
             block=settings.tasks,
             momentum=momentum,
+            parts=settings.parts,
         )
         scores[world, name, size][metric] = curves.mean(axis=0)
     return scores

@@ -1,11 +1,11 @@
 """Score estimated advantages against exact ones, and run learning curves with them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ascribe.steps.arrays import Floats
+from ascribe.steps.arrays import Floats, Ints
 from ascribe_lab.audit.tasks import AuditBatch, Conditions, Exact, TabularTasks, rollouts
 
 CLEAR = 0.02
@@ -19,6 +19,9 @@ POINTS = 10
 
 LATER = 3
 """Updates along the exact gradient between the two policies that are scored."""
+
+MOMENTUM = 0.9
+"""That of learning runs, as a trainer's optimiser has it."""
 
 POOLED = 32
 """``update_cosine`` is of the summed gradient of this many batches, which predicts learning."""
@@ -200,7 +203,8 @@ def learning_curves(
     *,
     updates: int,
     block: int,
-    momentum: float = 0.0,
+    momentum: float = MOMENTUM,
+    parts: int = 1,
 ) -> Floats:
     """Exact success before a tabular learning run and after each tenth of it, [11, blocks].
 
@@ -215,16 +219,26 @@ def learning_curves(
         block: tasks of each block.
         momentum: an update goes along the sum of all gradients so far, each multiplied by this
             factor once for every update since.
+        parts: each update rolls out one of this many parts of a block's tasks, by turns.
     """
+    turns = _turns(random.spawn(1)[0], tasks.count // block, block, parts)
     points = {round(updates * point / POINTS) for point in range(1, POINTS + 1)}
     curve, velocity = [tasks.success()], np.zeros_like(tasks.logits)
     for update in range(1, updates + 1):
-        batch = rollouts(tasks, None, random, conditions)
+        batch = rollouts(tasks, None, random, conditions, next(turns))
         velocity = momentum * velocity + policy_gradient(tasks, batch, estimate(batch))
         tasks = moved(tasks, velocity, block)
         if update in points:
             curve.append(tasks.success())
     return np.asarray(np.array(curve).reshape(len(curve), -1, block).mean(axis=2))
+
+
+def _turns(random: np.random.Generator, blocks: int, block: int, parts: int) -> Iterator[Ints]:
+    """The tasks of each update: every one of a block once in as many updates as it has parts."""
+    task = np.arange(blocks * block).reshape(blocks, block)
+    while True:
+        for part in np.split(random.permuted(task, axis=1), parts, axis=1):
+            yield np.sort(part, axis=None)
 
 
 def cosine(x: Floats, y: Floats) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -34,10 +34,12 @@ class TabularTasks:
         logits: the policy's logit of each response, [n, S, A, M].
         observation: what the agent sees in a state, [n, S]; hidden states share an observation.
         centre: unit vector around which the fingerprints of a state lie, [n, S, D].
-        shift: how another wording moves the fingerprint, [n, S, W, D]; wording 0 does not.
+        shift: how another wording moves the fingerprint, [n, S, W, D]; wording 0 does not. With
+            more wordings than W, they take turns.
         verb: which of ``actions`` each action of a task is, [n, A].
         texts: the text of each observation.
         actions: the text of each action.
+        wordings: number of wordings of an observation.
         missed: probability that the verifier misses a success; the reward of the other successes
             is raised, so that the mean stays the same.
         reward_noise: standard deviation of the noise on every reward.
@@ -55,6 +57,7 @@ class TabularTasks:
     verb: Ints
     texts: Sequence[str]
     actions: Sequence[str]
+    wordings: int
     missed: float = 0.0
     reward_noise: float = 0.0
 
@@ -182,10 +185,15 @@ class Episodes:
     """Whether the episode terminated before the horizon."""
 
 
-def sample_episodes(tasks: TabularTasks, group_size: int, random: np.random.Generator) -> Episodes:
-    """``group_size`` episodes of every task under its policy, all episodes at once."""
+def sample_episodes(
+    tasks: TabularTasks,
+    group_size: int,
+    random: np.random.Generator,
+    drawn: Ints | None = None,
+) -> Episodes:
+    """``group_size`` episodes of every task, or of some, under its policy, all at once."""
     n, states, actions, forms = tasks.logits.shape
-    task = np.repeat(np.arange(n), group_size)
+    task = np.repeat(np.arange(n) if drawn is None else drawn, group_size)
     responses = tasks.response_policy.reshape(n, states, actions * forms).cumsum(axis=-1)
     outcomes = tasks.chance.cumsum(axis=-1)
     current = tasks.start[task]
@@ -250,7 +258,11 @@ class AuditBatch:
 
 
 def rollouts(
-    tasks: TabularTasks, exact: Exact | None, random: np.random.Generator, conditions: Conditions
+    tasks: TabularTasks,
+    exact: Exact | None,
+    random: np.random.Generator,
+    conditions: Conditions,
+    drawn: Ints | None = None,
 ) -> AuditBatch:
     """A batch of rollouts as a step table with fingerprints, and the true values of its rows.
 
@@ -259,19 +271,20 @@ def rollouts(
         exact: their exact values; without them the batch's true advantages are NaN.
         random: source of randomness.
         conditions: how the tasks are rolled out.
+        drawn: the tasks that are, in ascending order; by default all.
     """
-    episodes = sample_episodes(tasks, conditions.group_size, random)
+    episodes = sample_episodes(tasks, conditions.group_size, random, drawn)
     episode, step = np.nonzero(episodes.alive)
     task, state = episodes.task[episode], episodes.state[episode, step]
     response = episodes.response[episode, step]
-    wordings = tasks.shift.shape[2]
+    wordings, shifts = tasks.wordings, tasks.shift.shape[2]
     paraphrased = random.random(task.size) < conditions.paraphrase
     wording = np.where(paraphrased, random.integers(1, max(wordings, 2), task.size) % wordings, 0)
 
     common = np.zeros(tasks.centre.shape[2])
     common[0] = 1.0
     centre = np.sqrt(1 - conditions.blur) * tasks.centre + np.sqrt(conditions.blur) * common
-    vectors = centre[task, state] + 0.22 * tasks.shift[task, state, wording]
+    vectors = centre[task, state] + 0.22 * tasks.shift[task, state, wording % shifts]
     vectors += conditions.noise * random.normal(size=vectors.shape) / vectors.shape[1] ** 0.5
 
     text = tasks.verb[task, response // tasks.forms] * tasks.forms + response % tasks.forms
@@ -280,7 +293,10 @@ def rollouts(
         group=Coded(task, _names("task", tasks.count)),
         trajectory=Coded(episode, _names("episode", episodes.task.size)),
         step=step,
-        state=Coded(tasks.observation[task, state] * wordings + wording, _states(tasks, wordings)),
+        state=Coded(
+            tasks.observation[task, state] * wordings + wording,
+            _states(tuple(tasks.texts), wordings),
+        ),
         action=Coded(text, _responses(tasks)),
         reward=episodes.reward[episode, step],
         terminated=last & episodes.ended[episode],
@@ -298,9 +314,10 @@ def _names(kind: str, count: int) -> Objects:
     return np.array([f"{kind} {index:06}" for index in range(count)], dtype=object)
 
 
-def _states(tasks: TabularTasks, wordings: int) -> Objects:
+@lru_cache(maxsize=4)
+def _states(texts: tuple[str, ...], wordings: int) -> Objects:
     openings = [OPENINGS[w] if w < len(OPENINGS) else f"({w}) " for w in range(wordings)]
-    return np.array([opening + text for text in tasks.texts for opening in openings], dtype=object)
+    return np.array([opening + text for text in texts for opening in openings], dtype=object)
 
 
 def _responses(tasks: TabularTasks) -> Objects:

@@ -8,10 +8,15 @@ from typing import Any
 import numpy as np
 
 from ascribe.steps.arrays import Floats, Ints
-from ascribe_lab.audit.tasks import TabularTasks, unit
+from ascribe_lab.audit.tasks import Conditions, TabularTasks, unit
 
 DIMENSIONS = 16
 """Dimensions of a fingerprint."""
+
+SHIFTS = 32
+"""Most ways in which a wording moves a fingerprint."""
+
+DOORS = ("go north", "go east", "go south", "go west")
 
 ITEMS: dict[str, tuple[str, ...]] = {
     "oak log": (),
@@ -56,6 +61,7 @@ class World:
         actions: the text of each action.
         paraphrase: probability that an observation is paraphrased.
         wordings: number of wordings of an observation.
+        noise: length of the noise on each fingerprint.
         missed: see ``TabularTasks``.
         reward_noise: see ``TabularTasks``.
         pays_once: whether the return is a success between 0 and 1.
@@ -68,6 +74,7 @@ class World:
     actions: Sequence[str]
     paraphrase: float
     wordings: int = 2
+    noise: float = Conditions.noise
     missed: float = 0.0
     reward_noise: float = 0.0
     pays_once: bool = True
@@ -91,26 +98,28 @@ class World:
             success: bounds on the exact success; without failures or without successes, credit
                 has no signal.
         """
+        wordings = wordings or self.wordings
         draws: list[Arrays] = []
         while sum(draw["start"].size for draw in draws) < count:
             drafts = [self.build(random) for _ in range(count)]
             draw = {name: np.stack([draft[name] for draft in drafts]) for name in drafts[0]}
-            shape = (*draw["observation"].shape, wordings or self.wordings, DIMENSIONS)
+            shape = (*draw["observation"].shape, min(wordings, SHIFTS), DIMENSIONS)
             draw["shift"] = random.normal(size=shape) / DIMENSIONS**0.5
             draw["shift"][:, :, 0] = 0.0
             draw["logits"] = draw["logits"][..., None]
-            rate = self._build_tasks(draw).success()
+            rate = self._build_tasks(draw, wordings).success()
             accepted = (rate > success[0]) & (rate < success[1]) | (not self.pays_once)
             draws.append({name: values[accepted] for name, values in draw.items()})
         arrays = {name: np.concatenate([draw[name] for draw in draws])[:count] for name in draws[0]}
         arrays["logits"] = np.repeat(arrays["logits"], forms, axis=-1) - np.log(forms)
-        return self._build_tasks(arrays)
+        return self._build_tasks(arrays, wordings)
 
-    def _build_tasks(self, arrays: Arrays) -> TabularTasks:
+    def _build_tasks(self, arrays: Arrays, wordings: int) -> TabularTasks:
         return TabularTasks(
             horizon=self.horizon,
             texts=self.texts,
             actions=self.actions,
+            wordings=wordings,
             missed=self.missed,
             reward_noise=self.reward_noise,
             **arrays,
@@ -144,7 +153,7 @@ def _graph(
         logits += 0.4 * payoff
     else:
         leads.ravel()[random.choice(states * actions, goals, replace=False)] = states
-        away = _steps_to_goal(leads)[leads]
+        away = steps_to_goal(leads)[leads]
         toward = pull * random.uniform(-1.0, 1.0)
         logits -= toward * (away - away.min(axis=1, keepdims=True)).clip(0, 3)
         reward[..., 0] = leads == states
@@ -164,7 +173,7 @@ def _graph(
     }
 
 
-def _steps_to_goal(leads: Ints) -> Floats:
+def steps_to_goal(leads: Ints) -> Floats:
     """Fewest actions from each state to the goal (the last entry), if no action slips."""
     states = leads.shape[0]
     away = np.append(np.full(states, 99.0), 0.0)
@@ -318,9 +327,8 @@ def graph_world(
     kinds = {name: fields.pop(name) for name in ("goals", "alias") if name in fields}
     build = partial(_graph, states=states, slip=slip, pull=pull, **kinds)
     texts = [f"You are in room {number} of {states}." for number in range(states)]
-    doors = ("go north", "go east", "go south", "go west")
     pays_once = kinds.get("goals", 3) > 0
-    return World(about, build, texts=texts, actions=doors, pays_once=pays_once, **fields)
+    return World(about, build, texts=texts, actions=DOORS, pays_once=pays_once, **fields)
 
 
 def _craft_world(about: str, goals: Sequence[str], *, blind: bool) -> World:

@@ -45,7 +45,7 @@ def audit(
         list[int], Option(help="Only this group size. Repeatable.", min=2, show_default=False)
     ] = [],  # noqa: B006 (typer copies it)
     full: Annotated[
-        bool, Option("--full", help="Every recipe, sizes 4, 8 and 16: up to 15 minutes.")
+        bool, Option("--full", help="Every recipe in every world: up to 15 minutes.")
     ] = False,
     blocks: Annotated[
         int | None, Option(help="Independent blocks of tasks.", min=2, show_default=False)
@@ -62,9 +62,9 @@ def audit(
             help="How similar the fingerprints of all states are.", min=0, max=1, show_default=False
         ),
     ] = None,
-    momentum: Annotated[
-        float, Option(help="Let policies learn with this momentum too.", min=0, max=0.99)
-    ] = 0.0,
+    plain: Annotated[
+        bool, Option("--plain", help="Let policies learn without momentum too.")
+    ] = False,
     seed: Annotated[int, Option(help="Seed of all randomness.", min=0)] = 0,
     processes: Annotated[
         int, Option(help="Processes that share the work; 0 takes one per core.", min=0)
@@ -137,14 +137,14 @@ def audit(
         return
     if env is not None or model is not None:
         screen.wrong_call("give both --env and --model")
-    from ascribe_lab.audit import FULL, FULL_FORMS, QUICK, QUICK_FORMS, WORLDS, scored_recipe
+    from ascribe_lab.audit import ALL_WORLDS, FULL, FULL_FORMS, QUICK, QUICK_FORMS, scored_recipe
     from ascribe_lab.audit import audit as run
     from ascribe_lab.audit.report import json_lines
 
-    if wrong := [name for name in world if name not in WORLDS]:
-        screen.wrong_call(unknown("world", wrong[0], WORLDS))
+    if wrong := [name for name in world if name not in ALL_WORLDS]:
+        screen.wrong_call(unknown("world", wrong[0], ALL_WORLDS))
     given = {
-        "worlds": {name: WORLDS[name] for name in world},
+        "worlds": {name: ALL_WORLDS[name] for name in world},
         "sizes": tuple(size),
         "blocks": blocks,
         "paraphrase": paraphrase,
@@ -152,7 +152,7 @@ def audit(
         "blur": blur,
     }
     changes: dict[str, Any] = {k: v for k, v in given.items() if v not in (None, (), {})}
-    chosen = replace(FULL if full else QUICK, seed=seed, momentum=momentum, **changes)
+    chosen = replace(FULL if full else QUICK, seed=seed, plain=plain, **changes)
     if 8 not in chosen.sizes:  # policies learn at a group size that is scored
         chosen = replace(chosen, learning_size=chosen.sizes[0])
     names = (*(FULL_FORMS if full else QUICK_FORMS), *recipe)

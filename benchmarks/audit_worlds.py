@@ -1,0 +1,332 @@
+"""More worlds of ``ascribe audit``: discounts, one rollout per task, and recurrence.
+
+Case ``WORLD/RECIPE``, for every recipe in the worlds that ``audit.py`` leaves out, and for some in
+the others: learning with momentum (``momentum_auc``) and without (``learning_auc``), and
+how the gradient of a policy that has learned already agrees with that of success
+(``update_cosine``: of 32 batches; ``gradient_direction``: the bias alone, at the start).
+``RECIPE@GAMMA`` is the recipe with another discount. ``RECIPE@tuned`` has the one of ``GAMMAS``,
+and its default, with which it learned best on other tasks (``TUNED_ON``); ``gamma`` is that one.
+
+``single: WORLD/RECIPE`` compares recipes at equal episodes: tasks of a block take turns in groups
+of eight, or every task has one rollout in every update (``RECIPE, one rollout``). Recipes have the
+discount that is tuned in groups. ``recurrence: WORLD/RECIPE/WORDINGS`` are figures by how many
+wordings a state has, and ``alone`` is the share of steps alone in their text; recipes have their
+tuned discount. ``METRIC_low`` and ``METRIC_high`` bound the 95 % interval over blocks of tasks.
+
+What is measured is kept in ``--work`` as it comes, so a run that was stopped goes on there.
+``--docs`` writes the committed results into docs/audit_results.md and draws the figure.
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from audit import save_figure
+from common import RESULTS, ROOT, Figures, fill_page, read_lines
+
+from ascribe.groups.exact import exact
+from ascribe.steps import segments
+from ascribe_lab.audit import ALL_WORLDS, FULL, WORLDS, Settings, rollouts, scored_recipe
+from ascribe_lab.audit.rare import RARE_WORLDS
+from ascribe_lab.audit.report import BETTER, markdown
+from ascribe_lab.audit.run import SCORING, interval, score_batches, score_learning
+
+RECIPES = (
+    *("grpo", "returns", "gigpo", "hgpo", "g2po", "graphgpo_mean", "bigpo_mean"),
+    *("bipace_diff_mean", "bipace_q", "gae", "progress", "judged_mean", "entropy_returns"),
+    *("sbc_exact", "sbc", "returns_memory", "sbc_memory"),
+)
+"""One form of each family. ``rloo`` and ``entropy`` are as ``grpo``, and ``audit.py`` compares the
+other forms in eight worlds."""
+AGAIN = RECIPES[-4:]
+"""Recipes that are measured in those eight worlds too."""
+GAMMAS = (0.8, 0.9, 0.95, 0.99, 1.0)
+GRIDS = ("returns", "sbc_exact")
+"""Recipes that are reported with each of ``GAMMAS``."""
+SINGLE = {"reinforce_pp": "grpo", "returns_memory": "returns", "sbc_memory": "sbc_exact"}
+"""Recipes for one rollout per task, and those whose discount they have."""
+DISCOUNTED = tuple(
+    name for name in RECIPES if name not in SINGLE and hasattr(scored_recipe(name), "gamma")
+)
+GROUPED = ("grpo", "returns", "sbc_exact")
+"""Recipes in groups of eight beside them."""
+LINES = (
+    *("grpo", "returns", "gigpo", "hgpo", "g2po", "bipace_q_text", "bipace_q"),
+    *("sbc_exact", "sbc"),
+)
+"""Recipes of the figure by recurrence."""
+WORDINGS = (1, 4, 12, 40, 120, 500)
+RECURRING = ("graph", "quest60")
+"""Worlds of the figure by recurrence."""
+SHOWN = ("momentum_auc", "learning_auc", "update_cosine", "gradient_direction")
+SETTINGS = replace(FULL, blocks=4, batches=3, gamma=1.0, seed=41)
+TUNED_ON = replace(SETTINGS, blocks=3, seed=1041)
+AT_EQUAL_EPISODES = replace(SETTINGS, blocks=4, tasks=32, updates=40, seed=2041)
+PAGE = ROOT / "docs" / "audit_results.md"
+PICTURE = ROOT / "docs" / "figures" / "audit_recurrence"
+COMMITTED = RESULTS / "audit_worlds.jsonl"
+
+Values = dict[str, list[float]]
+"""By metric, one number for each block."""
+
+
+class Kept:
+    """What was measured, in a file that grows as it comes."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / "audit_worlds.jsonl"
+        lines = read_lines(self.path) if self.path.exists() else []
+        self.values: dict[str, Values] = {line["key"]: line["values"] for line in lines}
+
+    def get(self, key: str, measure: Callable[[], dict[str, Any]]) -> Values:
+        """The values under this key, measured if they are not there."""
+        if key not in self.values:
+            values = {name: np.asarray(each).tolist() for name, each in measure().items()}
+            self.values[key] = values
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"key": key, "values": values}) + "\n")
+        return self.values[key]
+
+    def learned(self, part: str, world: str, name: str, settings: Settings) -> Values:
+        """The learning of a recipe in a world."""
+
+        def measure() -> dict[str, Any]:
+            found = score_learning({name: scored_recipe(name)}, sized(settings, world), world)
+            return found[world, name, settings.learning_size]
+
+        return self.get(f"{part}: {world}/{name}", measure)
+
+
+def main() -> None:
+    """Measure and print, or write the page."""
+    if "--docs" in sys.argv:
+        PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+        figure(committed(), PICTURE)
+        return
+    work = {"type": Path, "help": "folder for what was measured"}
+    with Figures("audit_worlds", work=work) as figures, tempfile.TemporaryDirectory() as spare:
+        kept = Kept(figures.options.work or Path(spare))
+        worlds = ("reworded",) if figures.quick else (*RARE_WORLDS, *WORLDS)
+        for case, values in measured(kept, worlds, quick=figures.quick):
+            for metric, of_blocks in values.items():
+                if len(of_blocks) == 1:
+                    figures.emit(case, metric, of_blocks[0], "1", "higher")
+                    continue
+                found = interval(np.array(of_blocks))
+                bounds = (found.value, found.low, found.high)
+                figures.emit_interval(case, metric, bounds, "1", BETTER[metric])
+
+
+def measured(kept: Kept, worlds: tuple[str, ...], *, quick: bool) -> Iterator[tuple[str, Values]]:
+    """Every case and its values."""
+    for world in worlds:
+        for name in RECIPES[:2] if quick else AGAIN if world in WORLDS else RECIPES:
+            yield f"{world}/{name}", kept.get(f"{world}/{name}", partial(scored, world, name))
+        for name in (f"{name}@{gamma:g}" for name in GRIDS for gamma in GAMMAS):
+            if not quick:
+                yield f"{world}/{name}", kept.learned("grid", world, name, SETTINGS)
+    for world in worlds:
+        yield from ((f"single: {case}", values) for case, values in at_equal_episodes(kept, world))
+    for world in () if quick else RECURRING:
+        yield from ((f"recurrence: {case}", values) for case, values in by_recurrence(kept, world))
+    for world in worlds:
+        for name in GRIDS if quick or world in WORLDS else DISCOUNTED:
+            gamma = tuned_gamma(kept, world, name)
+            values = kept.learned("tuned", world, f"{name}@{gamma:g}", SETTINGS)
+            yield f"{world}/{name}@tuned", values | {"gamma": [gamma]}
+
+
+def scored(world: str, name: str) -> dict[str, Any]:
+    """Learning with and without momentum, and the direction of the gradient."""
+    recipes, settings = {name: scored_recipe(name)}, sized(replace(SETTINGS, plain=True), world)
+    case = (world, name, settings.learning_size)
+    found = score_learning(recipes, settings, world)[case]
+    found |= score_batches(recipes, settings, *case[::2])[case]
+    return {metric: found[metric] for metric in SHOWN}
+
+
+def sized(settings: Settings, world: str) -> Settings:
+    """The settings, with fewer tasks in the worlds with the longest episodes."""
+    return replace(settings, tasks=settings.tasks // {"quest60": 2, "quest200": 4}.get(world, 1))
+
+
+def tuned_gamma(kept: Kept, world: str, name: str) -> float:
+    """The discount with which a recipe learns best on tasks of their own."""
+    recipe: Any = scored_recipe(name)
+
+    def learning(gamma: float) -> float:
+        found = kept.learned("tuning", world, f"{name}@{gamma:g}", TUNED_ON)
+        return float(np.mean(found["momentum_auc"]))
+
+    return max(sorted({*GAMMAS, recipe.gamma}), key=learning)
+
+
+def with_tuned(kept: Kept, world: str, name: str) -> str:
+    """The name of a recipe with its tuned discount, if it has one."""
+    like = SINGLE.get(name, name)
+    return name if like == "grpo" else f"{name}@{tuned_gamma(kept, world, like):g}"
+
+
+def at_equal_episodes(kept: Kept, world: str) -> Iterator[tuple[str, Values]]:
+    """Groups of eight, of an eighth of the tasks at a time, and one rollout of every task."""
+    grouped = replace(AT_EQUAL_EPISODES, parts=8)
+    for name in GROUPED:
+        values = kept.learned("groups", world, with_tuned(kept, world, name), grouped)
+        yield f"{world}/{name}", values
+    single = replace(AT_EQUAL_EPISODES, learning_size=1)
+    for name in SINGLE:
+        values = kept.learned("single", world, with_tuned(kept, world, name), single)
+        yield f"{world}/{name}, one rollout", values
+        reference = kept.learned("groups", world, "grpo", grouped)["momentum_auc"]
+        apart = np.array(values["momentum_auc"]) - reference
+        yield f"{world}/{name}, one rollout, minus grpo", {"momentum_auc": apart.tolist()}
+
+
+def by_recurrence(kept: Kept, world: str) -> Iterator[tuple[str, Values]]:
+    """Learning of the recipes of the figure, by the number of wordings."""
+    for wordings in WORDINGS:
+        settings = replace(SETTINGS, paraphrase=1.0, wordings=wordings)
+        yield f"{world}/{wordings}", {"alone": [alone(settings, world)]}
+        for name in LINES:
+            chosen = with_tuned(kept, world, name)
+            values = kept.learned(f"recurrence, {wordings}", world, chosen, settings)
+            yield f"{world}/{name}/{wordings}", values
+
+
+def alone(settings: Settings, world: str) -> float:
+    """The share of the steps of a batch that are alone in their text."""
+    size = settings.learning_size
+    random, conditions = settings.random(world, size, SCORING), settings.conditions(world, size)
+    table = rollouts(settings.draw_tasks(world), None, random, conditions).table
+    groups = exact(table.group.codes, table.state.codes, table.state.values.size)
+    return float((segments.size(groups.labels, groups.count) == 1).sum() / len(table))
+
+
+# The page.
+
+Lines = dict[tuple[str, str], dict[str, float]]
+"""By case and metric: value, and the bounds of its interval if it has one."""
+
+
+def committed() -> Lines:
+    """The committed figures."""
+    found: Lines = {}
+    for line in read_lines(COMMITTED)[1:]:
+        metric, _, end = line["metric"].rpartition("_")
+        if end in ("low", "high"):
+            found[line["case"], metric][end] = line["value"]
+        else:
+            found[line["case"], line["metric"]] = {"value": line["value"]}
+    return found
+
+
+def filled(text: str) -> str:
+    """The page with the tables of the committed results."""
+    lines = committed()
+    learning = [("", "momentum_auc"), ("@tuned", "momentum_auc")]
+    directions = [("", metric) for metric in SHOWN[1:]]
+    tables = {
+        "more worlds": by_world(lines, RECIPES, tuple(RARE_WORLDS), learning),
+        "directions": by_world(lines, RECIPES, tuple(RARE_WORLDS), directions),
+        "again": by_world(lines, AGAIN, tuple(WORLDS), learning),
+        "discounts": discounts(lines),
+        "single": single(lines),
+    }
+    return fill_page(text, tables)
+
+
+def by_world(
+    lines: Lines, names: Sequence[str], worlds: tuple[str, ...], columns: list[tuple[str, str]]
+) -> str:
+    """Metrics of recipes, or of a form of each, in some worlds, and their means but ``dense``."""
+    rows = []
+    for name in names:
+        values = {}
+        for world in worlds:
+            cases = [(f"{world}/{name}{form}", metric) for form, metric in columns]
+            values[world] = [lines[case]["value"] for case in cases if case in lines]
+        counted = [each for world, each in values.items() if world != "dense"]
+        cells = (*values.values(), np.mean(counted, axis=0))
+        rows.append([f"`{name}`", *(" / ".join(f"{v:.3f}" for v in each) for each in cells)])
+    mean = "mean without dense" if "dense" in worlds else "mean"
+    return markdown(["recipe", *worlds, mean], rows) + "\n"
+
+
+def discounts(lines: Lines) -> str:
+    """Learning by discount, the best one in bold, then the discount that was tuned."""
+    rows = []
+    for name in GRIDS:
+        cases = [f"{name}@{gamma:g}" for gamma in GAMMAS]
+        table = {
+            world: [lines[f"{world}/{case}", "momentum_auc"]["value"] for case in cases]
+            for world in ALL_WORLDS
+        }
+        for place, case in enumerate(cases):
+            cells = [
+                f"**{values[place]:.3f}**"
+                if values[place] == max(values)
+                else f"{values[place]:.3f}"
+                for values in table.values()
+            ]
+            rows.append([f"`{case}`", *cells])
+    for name in DISCOUNTED:
+        found = [lines.get((f"{world}/{name}@tuned", "gamma")) for world in ALL_WORLDS]
+        rows.append([f"`{name}`, tuned", *(f"{line['value']:g}" if line else "" for line in found)])
+    return markdown(["recipe", *ALL_WORLDS], rows) + "\n"
+
+
+def single(lines: Lines) -> str:
+    """Learning at equal episodes, and the differences of one rollout to groups."""
+    rows = []
+    for world in ALL_WORLDS:
+        names = (*GROUPED, *(f"{name}, one rollout" for name in SINGLE))
+        found = [lines[f"single: {world}/{name}", "momentum_auc"] for name in names]
+        pairs = [f"single: {world}/{name}, one rollout, minus grpo" for name in SINGLE]
+        apart = [lines[pair, "momentum_auc"] for pair in pairs]
+        cells = [f"{line['value']:.3f}" for line in found]
+        cells += ["{value:+.3f} [{low:+.3f}, {high:+.3f}]".format(**line) for line in apart]
+        rows.append([world, *cells])
+    head = [*(f"`{name}`, 8" for name in GROUPED), *(f"`{name}`, 1" for name in SINGLE)]
+    return markdown(["world", *head, *(f"`{name}` minus `grpo`" for name in SINGLE)], rows) + "\n"
+
+
+def figure(lines: Lines, path: Path) -> None:
+    """Draw learning by the share of steps alone in their text, as PNG and SVG."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 (no other part needs it)
+
+    drawing = Figure((10.0, 4.2), layout="constrained")
+    axes = drawing.subplots(1, len(RECURRING), squeeze=False)[0]
+    for axis, world in zip(axes, RECURRING, strict=True):
+        cases = [f"recurrence: {world}/{{}}{wordings}" for wordings in WORDINGS]
+        shares = [100 * lines[case.format(""), "alone"]["value"] for case in cases]
+        for place, name in enumerate(LINES):
+            found = [lines[case.format(f"{name}/"), "momentum_auc"] for case in cases]
+            style = {"color": f"C{place}", "linestyle": "--" if place < 2 else "-"}
+            axis.plot(
+                shares, [f["value"] for f in found], marker="o", markersize=3, label=name, **style
+            )
+            axis.fill_between(
+                shares,
+                [f["low"] for f in found],
+                [f["high"] for f in found],
+                alpha=0.08,
+                color=f"C{place}",
+            )
+        axis.set_title(world, fontsize=10)
+        axis.set_xlabel("steps alone in their text, %")
+        axis.grid(color="0.9")
+        axis.set_axisbelow(True)
+    axes[0].set_ylabel("learning with momentum, tuned discounts")
+    drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=9)
+    save_figure(drawing, path)
+
+
+if __name__ == "__main__":
+    main()
