@@ -39,10 +39,10 @@ from ascribe_lab.rollout.record import trajectories
 
 common.PACKAGES = ("ascribe-rl", "numpy", "pytest", "torch", "transformers")
 SETUP = Setup("repository", {"live": True}, "plain", "processes")
-SMOLLM2 = Model("smollm2", dtype="bfloat16", context=2048)
+SMOLLM2 = Model("smollm2", context=2048)
 PLANS = {
-    "faulty": (Model("faulty"), Plan(12, 16, 20, seed=3, name="repository")),
-    "SmolLM2": (SMOLLM2, Plan(4, 8, 12, 3, "repository", sampling=Sampling(max_tokens=48))),
+    "faulty": (Model("faulty"), Plan(8, 16, 20, seed=3, name="repository")),
+    "SmolLM2": (SMOLLM2, Plan(4, 8, 12, 3, "repository", sampling=Sampling(max_tokens=32))),
 }
 
 

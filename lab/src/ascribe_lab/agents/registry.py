@@ -142,7 +142,7 @@ PLAIN: dict[str, TextPrompt] = {
         "{task}\n{past}Now: {observation}\n" + _SHELL + " " + _ACT,
         past="Before:\n{history}\n",
         turn="{observation}\n> {action}",
-        longest=800,
+        longest=400,
     ),
     "maths": TextPrompt("{observation}\nGive the final answer inside \\boxed{{}}."),
     "team": AS_OBSERVED,
