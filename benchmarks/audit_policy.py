@@ -250,7 +250,7 @@ class Keyed:
 
     def __call__(self, steps: StepTable) -> Any:
         """What the recipe computes from the table with canonical states."""
-        return self.recipe(replace(steps, state=keyed(steps, canonical)))
+        return self.recipe(replace(steps, state=keyed(steps.state, canonical)))
 
 
 def forms() -> Iterator[tuple[str, Scored]]:

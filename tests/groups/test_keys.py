@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ascribe import StepTable
 from ascribe.cli import app
-from ascribe.groups.keys import StateKey, keyed, measure, propose
+from ascribe.groups.keys import StateKey, keyed, measure, propose, tools_before
 from ascribe.steps.files import read_table
 from ascribe.steps.table import Coded
 from tests.strategies import step_tables
@@ -187,7 +187,7 @@ def test_the_order_of_a_list_does_not_count(items: list[str], random: Random) ->
 @settings(max_examples=500)
 def test_a_key_only_merges(table: StepTable) -> None:
     key = propose(table)
-    merged = keyed(table, key)
+    merged = keyed(table.state, key, tools_before(table))
     pairs = set(zip(table.state.codes.tolist(), merged.codes.tolist(), strict=True))
     assert len(pairs) == len({code for code, _ in pairs})  # equal texts have equal keys
     assert np.array_equal(merged.codes < 0, table.state.codes < 0)

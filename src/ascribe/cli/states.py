@@ -10,7 +10,7 @@ from rich.text import Text
 from typer import Option
 
 from ascribe.cli import options, screen
-from ascribe.groups.keys import KeyQuality, StateKey, Tried, choose, keyed, measure
+from ascribe.groups.keys import KeyQuality, StateKey, Tried, choose, keyed, measure, tools_before
 from ascribe.steps.files import Rollouts, write
 from ascribe.steps.hints import unknown
 from ascribe.steps.problems import counted
@@ -61,7 +61,7 @@ def states(
     key, tried = choose(table)
     before, after = measure(table, truth=true), measure(table, key, true)
     if out is not None:
-        keys = replace(table, state=keyed(table, key))
+        keys = replace(table, state=keyed(table.state, key, tools_before(table)))
         with screen.written(out):
             write(replace(rollouts, table=keys).to_arrow(), out)
     if as_json:

@@ -13,7 +13,7 @@ from ascribe.decisions.decision import CONSEQUENCES, FORK, Decision, Side, certa
 from ascribe.decisions.forks import forks
 from ascribe.decisions.kinds import kinds
 from ascribe.estimators import RECIPES
-from ascribe.groups.keys import keyed, propose
+from ascribe.groups.keys import keyed, propose, tools_before
 from ascribe.steps.arrays import Bools, Ints
 from ascribe.steps.files import Rollouts
 from ascribe.steps.problems import Severity, TableError, counted
@@ -179,7 +179,7 @@ def state_labels(table: StepTable, by: By) -> Ints | None:
     if by == "text":
         return None
     if by == "key":
-        return keyed(table, propose(table)).codes
+        return keyed(table.state, propose(table), tools_before(table)).codes
     clusters: Any = RECIPES["bigpo"]
     given = table.fingerprint is not None
     recipe = clusters() if given else clusters(fingerprint="ngram", radius=0.25)

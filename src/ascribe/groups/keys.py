@@ -91,31 +91,38 @@ INSTEAD = {
 """What the rules do that do not only remove something."""
 
 
-def keyed(table: StepTable, key: Callable[..., str]) -> Coded:
-    """The states of a table with keys in the place of texts."""
-    by_tool = any("@" in rule for rule in getattr(key, "rules", ()))
-    row, texts, tools = _distinct(table, by_tool=by_tool)
-    if by_tool:
-        texts = [key(text, tool) for text, tool in zip(texts, tools, strict=True)]
-    else:
-        texts = [key(text) for text in texts]
-    keys = Coded.encode(texts)
+def keyed(states: Coded, key: Callable[..., str], tools: Coded | None = None) -> Coded:
+    """A column of states with keys in the place of texts.
+
+    Args:
+        states: the texts.
+        key: a function of a text, and of a tool if there are tools.
+        tools: the tool before each text, from ``tools_before``; without, rules for one tool alone
+            do not apply.
+    """
+    if tools is None:
+        keys = Coded.encode([key(text) for text in states.values])
+        return Coded(np.append(keys.codes, -1)[states.codes], keys.values)
+    row, texts, names = _distinct(states, tools)
+    keys = Coded.encode([key(*each) for each in zip(texts, names, strict=True)])
     return Coded(np.append(keys.codes, -1)[row], keys.values)
 
 
-def _distinct(table: StepTable, *, by_tool: bool) -> tuple[Ints, list[str], list[str]]:
-    """Which text, and tool that was called before it, each row has; all of these."""
-    states = table.state
-    if not by_tool:
-        return states.codes, list(states.values), [""] * states.values.size
+def _distinct(states: Coded, tools: Coded) -> tuple[Ints, list[str], list[str]]:
+    """Which text and tool each row has; the texts and the tools."""
+    row, count = segments.pairs(tools.codes, states.codes, states.values.size)
+    first = segments.first_rows(row, count)
+    return row, list(states.values[states.codes[first]]), list(tools.values[tools.codes[first]])
+
+
+def tools_before(table: StepTable) -> Coded:
+    """The tool that the action before each row calls, or its first word; "" for none."""
     tools, order = _tools(table.action), _order(table)
     trajectory = table.trajectory.codes[order]
     before = np.zeros(len(table), dtype=np.int64)
     goes_on = trajectory[1:] == trajectory[:-1]
     before[order[1:]] = np.where(goes_on, tools.codes[table.action.codes[order[:-1]]], 0)
-    row, count = segments.pairs(before, states.codes, states.values.size)
-    first = segments.first_rows(row, count)
-    return row, list(states.values[states.codes[first]]), list(tools.values[before[first]])
+    return Coded(before, tools.values)
 
 
 def _tools(actions: Coded) -> Coded:
@@ -173,7 +180,7 @@ def choose(table: StepTable) -> tuple[StateKey, list[Tried]]:
     """
     _, table = _real(table)
     counters, steps = _counters(table), _Steps.of(table)
-    row, texts, tools = _distinct(table, by_tool=True)
+    row, texts, tools = _distinct(table.state, tools_before(table))
 
     @lru_cache(maxsize=16)
     def under(rules: tuple[str, ...]) -> list[str]:
@@ -470,7 +477,8 @@ def measure(
         truth: the true state of every row, if it is known.
     """
     rows, table = _real(table)
-    steps, states = _Steps.of(table), keyed(table, key)
+    tools = tools_before(table) if isinstance(key, StateKey) else None
+    steps, states = _Steps.of(table), keyed(table.state, key, tools)
     groups = exact(steps.task, states.codes, states.values.size)
     purity = found = float("nan")
     if truth is not None:

@@ -95,13 +95,13 @@ def choose(
             some = _sample(texts)
             full = propose(some)
             # As if the rest were like the sample.
-            gain = alone(some) - alone(replace(some, state=keyed(some, full)))
+            gain = alone(some) - alone(replace(some, state=keyed(some.state, full)))
             proposed = full, alone(texts) - gain
             # A counter may count pages that differ, and an order may matter: these are left to
             # whoever knows the texts.
             key = StateKey(tuple(rule for rule in full.rules if rule in NOISE))
         if key != StateKey() or state == "cleaned":
-            choices["cleaned"] = replace(texts, state=keyed(texts, key))
+            choices["cleaned"] = replace(texts, state=keyed(texts.state, key))
     shares = {choice: alone(choices[choice]) for choice in CHOICES if choice in choices}
     best = _best(choices, shares)
     chosen = state or best
