@@ -14,11 +14,13 @@ A candidate that is behind ``returns`` after five seeds is not run on the others
 rollout`` play one episode of every task in an iteration, and as many episodes in all.
 ``candidates.py`` has the candidates. Finished runs are kept in ``--work``, and a run that was
 stopped goes on there; ``--curves FILE`` takes the runs of a committed file as finished. With
-``--out NAME.jsonl`` the curves go to ``NAME/curve.jsonl``.
+``--out NAME.jsonl`` the curves go to ``NAME/curve.jsonl``. ``--docs`` writes the committed results
+into docs/recurrence.md instead of running anything.
 """
 
 import copy
 import itertools
+import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -34,11 +36,14 @@ import learning_loop as loop
 import numpy as np
 import torch
 from candidates import ByTool, Carrying, CheapProgress, HiddenCritic, PooledClusters
-from common import Figures, mean_interval, read_lines
+from common import RESULTS, ROOT, Figures, fill_page, mean_interval, read_lines
 from learning_experiment import TARGET, auc, finished, keep
 
 from ascribe import StepTable, recipe
 from ascribe.groups.keys import keyed, measure, propose
+from ascribe_lab.audit.report import markdown
+
+PAGE = ROOT / "docs" / "recurrence.md"
 
 MEMORY = 0.8
 Credits = Callable[[StepTable], Any]
@@ -102,12 +107,10 @@ ARMS = {
     ),
 }
 CANDIDATES = (
-    "pooled clusters",
-    "by tool",
-    "cheap progress",
-    "hidden critic",
-    "gae, critic network",
+    *("one rollout: sbc, proposed key, memory", "sbc, clusters", "pooled clusters", "by tool"),
+    *("cheap progress", "hidden critic", "gae, critic network"),
 )
+"""Arms that are given up after the first seeds if they are behind."""
 FIRST_LOOK = 5
 """Seeds after which a candidate that is behind is given up."""
 BASE, TRUE, PROPOSED = "returns", "sbc, true state", "sbc, proposed key"
@@ -445,8 +448,42 @@ def differences(values: Values, world: str, arm: str, other: str) -> Any:
     return np.array([first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())])
 
 
+# The page.
+
+
+def tables(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The parts of the page that are made from results."""
+    found = {(line["case"], line["metric"]): line["value"] for line in lines}
+    worlds = [w for w in FULL.worlds if (f"{w}/{BASE}", "auc") in found]
+    head = [f"{w}: success, and less `returns`" for w in worlds]
+    rows = []
+    for arm in FULL.arms:
+        cells = [cell(found, f"{world}/{arm}", f"{world}/{arm} minus {BASE}") for world in worlds]
+        rows.append([arm, *cells])
+    return {"learning": markdown(["arm", *head], rows)}
+
+
+def cell(found: Mapping[tuple[str, str], float], place: str, pair: str) -> str:
+    """Success over training, discount, and the difference to the base with its interval."""
+    if (place, "auc") not in found:
+        return "–"
+    text = f"{found[place, 'auc']:.3f}"
+    if "grpo" not in place:
+        text += f" (γ {found[place, 'gamma']:g})"
+    if (pair, "difference") in found:
+        low, value, high = (found[pair, f"difference{end}"] for end in ("_low", "", "_high"))
+        seeds = int(found[pair, "seeds"])
+        text += f", {value:+.3f} ({low:+.3f} to {high:+.3f})"
+        text += f", {seeds} seeds" if seeds < len(FULL.seeds) else ""
+    return text
+
+
 def main() -> None:
-    """Run what is missing, then report."""
+    """Run what is missing, then report; or fill the page from the committed results."""
+    if "--docs" in sys.argv:
+        parts = tables(read_lines(RESULTS / "learning_recurrence.jsonl")[1:])
+        PAGE.write_text(fill_page(PAGE.read_text(encoding="utf-8"), parts), encoding="utf-8")
+        return
     own: dict[str, Any] = {
         "work": {"type": Path, "help": "folder for finished runs"},
         "processes": {"type": int, "default": 1},
