@@ -544,7 +544,7 @@ class Run:
         steps, success = play_policy(policy, world, tasks, self.size, name)
         table = step_table(steps)
         if self.key is not None:
-            table = replace(table, state=keyed(table, self.key))
+            table = replace(table, state=keyed(table.state, self.key))
         if self.critic is not None:
             table = replace(table, value=self.critic.values(steps))
         if self.reader is not None:

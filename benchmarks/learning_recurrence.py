@@ -335,7 +335,7 @@ def planned(
         steps, _ = loop.play_policy(policy, world, world.tasks, loop.SIZE, f"key {unit.seed}")
         table = loop.step_table(steps)
         key = propose(table)
-        quality = measure(table, key, keyed(table, loop.true_state))
+        quality = measure(table, key, keyed(table.state, loop.true_state))
         said = {"alone": quality.alone, "purity": quality.purity, "found": quality.found}
         said = {name: round(value, 4) for name, value in said.items()}
     radius = 0.1

@@ -85,7 +85,7 @@ def measure_policy(
     shown = replace(own, state=Coded.encode(rollouts.carried["observation"].to_pylist()))
     key = propose(shown)
     print(case, key, file=sys.stderr)
-    proposed = replace(shown, state=keyed(shown, key))
+    proposed = replace(shown, state=keyed(shown.state, key))
     for name, each in {"observation": shown, "proposed": proposed, "true": own}.items():
         compare(figures, f"{case}, {name}", each, own.state)
     with tempfile.TemporaryDirectory() as written:
