@@ -432,15 +432,19 @@ class Batch(SimpleNamespace):
         return len(self.keys)
 
 
-def test_turns_of_any_loop_are_steps(batch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turns_of_any_loop_are_steps(
+    batch: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     from ascribe.engines.verl import vectors
     from ascribe.engines.verl.loops import LoopSteps
 
     found = batch[0]
-    steps = LoopSteps(loop_config(recipe="bigpo", fingerprints=-1, check="keep"))
+    steps = LoopSteps(loop_config(recipe="bigpo", fingerprints=-1, check="keep", gamma=0.93))
     rows = [np.full(2, 1.0), np.array([2.0, 2.0, 3.0, 3.0]), np.zeros(2), np.full(2, 4.0)]
     monkeypatch.setattr(vectors, "_read", lambda keys, _: rows[: len(keys)])
     credit, spans = steps.credit(found, Decoder(), None, {}, version=0)
+    assert "gamma=0.93" in caplog.messages[0]
+    assert "A discount of 0.93 leaves 0.86 of a reward 2 steps later" in caplog.messages[0]
     table = credit.table
     assert table is not None
     names = zip(table.trajectory.texts(), table.step.tolist(), table.action.texts(), strict=True)
