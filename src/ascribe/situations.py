@@ -164,7 +164,7 @@ def place(table: StepTable) -> Placed:
         order = order[: max(1, int((np.cumsum(size) <= SAMPLE).sum()))]
         sample = table.take(steps.rows[order])
         sample = replace(sample, state=sample.state.used())
-        under_key = _alone(task[order], keyed(sample.state, propose(sample)))
+        under_key = _alone(task[order], keyed(sample, propose(sample)))
         states = "recur under a key" if under_key <= MOST_ALONE else "do not recur"
     facts = (states, rollouts, math.ceil(discount.length))
     row = next(row for row in SITUATIONS if row.fits(*facts))
