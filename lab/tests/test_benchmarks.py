@@ -22,6 +22,8 @@ METRICS = {
         "peak_bytes",
         "exponent",
         "times_engine_order",
+        "times_without",
+        "history_bytes",
         "wall_seconds",
     },
 }

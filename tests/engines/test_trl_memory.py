@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from ascribe import read_table, recipe
@@ -37,8 +38,6 @@ def trainer(folder: Path, method: Any, args: dict[str, Any], **options: Any) -> 
 
 def dumped(folder: Path, number: int) -> tuple[Any, Any]:
     """The steps of an iteration, and their advantages in training."""
-    import pyarrow.parquet as pq
-
     path = folder / f"rollouts_{number:05d}.parquet"
     return read_table(path), pq.read_table(path)["trained_advantage"].to_numpy()
 
@@ -52,11 +51,12 @@ def test_credit_is_that_of_the_recipe_also_after_a_checkpoint(name: str, tmp_pat
     assert toys.logged(made, "ascribe/credit/memory_share") == [0, 1, 1, 1]
     again = trainer(tmp_path / "run", method, steps, dump_dir=tmp_path / "resumed")
     again.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
-    history, tasks = None, set()
+    history, tasks, every = None, set(), []
     for number in range(4):
         table, trained = dumped(tmp_path / "whole", number)
         credit = method(table, history=history)
         history = credit.history
+        every += trained.tolist()
         np.testing.assert_array_equal(trained, credit.advantage)
         assert trained.any() == (number > 0)
         tasks |= set(table.task.texts())
@@ -68,6 +68,9 @@ def test_credit_is_that_of_the_recipe_also_after_a_checkpoint(name: str, tmp_pat
     state = json.loads((tmp_path / "run/checkpoint-4/trainer_state.json").read_text())
     assert state["stateful_callbacks"]["ascribe_history"] == history
     assert len(list((tmp_path / "resumed").iterdir())) == 2
+    # A file of all iterations passes the memory on, as ascribe credit does.
+    pq.write_table(pq.read_table(tmp_path / "whole"), tmp_path / "all.parquet")
+    assert method(read_table(tmp_path / "all.parquet")).advantage.tolist() == every
 
 
 def test_returns_are_compared_with_those_of_earlier_iterations(tmp_path: Path) -> None:

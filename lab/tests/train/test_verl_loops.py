@@ -242,5 +242,28 @@ def test_one_rollout_is_compared_with_those_of_earlier_iterations(run: Path) -> 
         assert by_hand.any() == (number > 0)
 
 
+@pytest.mark.nightly
+def test_one_rollout_per_task_goes_on_after_a_checkpoint(tmp_path: Path) -> None:
+    """Two steps over the same four tasks, and a third in a run that resumes."""
+    keys = {
+        "data.train_max_samples": 4,
+        "actor_rollout_ref.rollout.n": 1,
+        "ascribe.recipe": "returns",
+        "+ascribe.memory": 0.8,
+        "trainer.default_local_dir": tmp_path / "checkpoints",
+        "trainer.resume_mode": "auto",
+    }
+    for last, saved in ((2, 2), (3, -1)):
+        own = {"trainer.total_training_steps": last, "trainer.save_freq": saved}
+        toys.run_rooms(tmp_path, keys | own)
+    steps = [read(tmp_path / "steps" / f"rollouts_{number:05d}.parquet") for number in range(3)]
+    tables = [each.table for each in steps]
+    for number, by_hand in enumerate(against_memory(tables, 0.8, 0.95)):
+        trained = steps[number].carried["trained_advantage"]
+        np.testing.assert_allclose(trained, by_hand, atol=1e-12)
+        assert len(tables[number].trajectory.values) == len(tables[number].group.values) == 4
+        assert by_hand.any() == (number > 0)
+
+
 def test_the_loop_of_the_example_is_short() -> None:
     assert len((EXAMPLE / "loop.py").read_text().splitlines()) <= 40

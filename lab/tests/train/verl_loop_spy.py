@@ -89,8 +89,9 @@ def remember(self: CreditMixin, batch: Any, folder: Path) -> None:
     config.actor_rollout_ref.rollout.n = 1
     config.ascribe = {"recipe": "returns", "memory": 0.8, "dump": str(folder)}
     steps, history = LoopSteps(config), None
+    mine = [row for row, tag in enumerate(batch.tags) if not is_padding(tag)]
     for session in range(8):
-        rows = [row for row, key in enumerate(batch.keys) if key.split("_")[1] == str(session)]
+        rows = [row for row in mine if batch.keys[row].rsplit("_", 2)[1] == str(session)]
         part = type(batch)(
             keys=[batch.keys[row] for row in rows],
             tags=[batch.tags[row] for row in rows],
