@@ -10,7 +10,7 @@ Advantages of all arms have the size of GRPO's. ``difference`` is that of ``auc`
 ``grpo``, paired by seed, with the 95 % interval of Student's t over seeds. ``closed`` is the share
 of the way from ``returns`` (which is what ``sbc`` becomes without a key) to ``sbc`` on true states.
 
-A candidate that is behind ``returns`` after five seeds is not run on the others. Arms ``one
+A candidate that is behind ``returns`` after four seeds is not run on the others. Arms ``one
 rollout`` play one episode of every task in an iteration, and as many episodes in all.
 ``candidates.py`` has the candidates. Finished runs are kept in ``--work``, and a run that was
 stopped goes on there; ``--curves FILE`` takes the runs of a committed file as finished. With
@@ -107,11 +107,12 @@ ARMS = {
     ),
 }
 CANDIDATES = (
-    *("one rollout: sbc, proposed key, memory", "sbc, clusters", "pooled clusters", "by tool"),
-    *("cheap progress", "hidden critic", "gae, critic network"),
+    *("returns, memory", "sbc, proposed key, memory", "one rollout: sbc, proposed key, memory"),
+    *("sbc, clusters", "pooled clusters", "by tool", "cheap progress", "hidden critic"),
+    "gae, critic network",
 )
 """Arms that are given up after the first seeds if they are behind."""
-FIRST_LOOK = 5
+FIRST_LOOK = 4
 """Seeds after which a candidate that is behind is given up."""
 BASE, TRUE, PROPOSED = "returns", "sbc, true state", "sbc, proposed key"
 GROUPED, ALONE = "grpo", "one rollout: returns, memory"

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from ascribe.groups.exact import exact
-from ascribe.groups.keys import keyed, propose
+from ascribe.groups.keys import keyed, propose, tools_before
 from ascribe.steps import segments
 from ascribe.steps.arrays import Ints
 from ascribe.steps.check import arrange
@@ -164,7 +164,7 @@ def place(table: StepTable) -> Placed:
         order = order[: max(1, int((np.cumsum(size) <= SAMPLE).sum()))]
         sample = table.take(steps.rows[order])
         sample = replace(sample, state=sample.state.used())
-        under_key = _alone(task[order], keyed(sample, propose(sample)))
+        under_key = _alone(task[order], keyed(sample.state, propose(sample), tools_before(sample)))
         states = "recur under a key" if under_key <= MOST_ALONE else "do not recur"
     facts = (states, rollouts, math.ceil(discount.length))
     row = next(row for row in SITUATIONS if row.fits(*facts))
