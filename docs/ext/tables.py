@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from ascribe.cli import load_command
 from ascribe.estimators import RECIPES
 from ascribe.estimators.credit import Reason
-from ascribe.situations import SITUATIONS
+from ascribe.situations import SITUATIONS, States
 from ascribe.steps.problems import ProblemKind, Severity
 from ascribe.steps.table import (
     FLAG_COLUMNS,
@@ -114,7 +114,8 @@ def situations() -> str:
             for low, high in (row.rollouts, row.steps)
         )
         rests = f"{row.evidence} ([more](../{row.page}.md))"
-        rows.append((" or ".join(row.states), *ranges, row.recipe, row.discount, rests))
+        states = "any" if len(row.states) == len(get_args(States)) else " or ".join(row.states)
+        rows.append((states, *ranges, row.recipe, row.discount, rests))
     head = ("states", "rollouts of a task", "steps", "use", "discount", "since")
     return table(head, rows)
 
