@@ -1,5 +1,6 @@
 """The proposed discount: against a slow reference, and where none can be proposed."""
 
+from dataclasses import replace
 from itertools import groupby
 from random import Random
 from statistics import fmean, median
@@ -62,13 +63,19 @@ def test_a_discount_is_not_too_small_where_a_smaller_one_is_proposed() -> None:
     assert not found.too_small(0.9)
 
 
+def test_penalties_of_failures_do_not_count() -> None:
+    table = episodes([5] * 8, [True, False] * 4)
+    failed = table.trajectory.codes % 2 == 1
+    assert propose_discount(replace(table, reward=table.reward - failed)).gamma == 0.8
+
+
 WITHOUT = {
     "one step": (episodes([1] * 8, [True, False] * 4), "all trajectories have one step"),
     "no variation": (episodes([5] * 8, [True] * 8), "all trajectories returned the same"),
     "one trajectory": (episodes([5], [True]), "all trajectories returned the same"),
     "rewards at every step": (
         episodes([5] * 8, [True, False] * 4, along=1.0),
-        "most of the reward comes before the last step",
+        "successes are not paid at their last step",
     ),
     "few successes": (
         episodes([5] * 8, [True] * (FEWEST - 1) + [False] * (9 - FEWEST)),
@@ -92,10 +99,11 @@ def reference(rows: list[dict[str, Any]]) -> tuple[float | None, int, float]:
     returns = {name: sum(r["reward"] for r in mine) for name, mine in by_name.items()}
     better = [name for name in by_name if returns[name] > fmean(returns.values())]
     lengths = {name: len(mine) for name, mine in by_name.items()}
-    at_end = sum(abs(max(mine, key=lambda r: r["step"])["reward"]) for mine in by_name.values())
-    everywhere = sum(abs(r["reward"]) for r in named)
+    ends = [max(by_name[name], key=lambda r: r["step"])["reward"] for name in better]
+    at_end = sum(map(abs, ends))
+    everywhere = sum(abs(r["reward"]) for name in better for r in by_name[name])
     length = median(lengths.values())
-    if max(lengths.values()) == 1 or len(better) < FEWEST or at_end < everywhere / 2:
+    if max(lengths.values()) == 1 or len(better) < FEWEST or at_end <= everywhere / 2:
         return None, len(better), length
     share = min(sum(1 / lengths[name] for name in better) / len(better), 0.5)
     return round(1 - float(f"{share:.2g}"), 9), len(better), length

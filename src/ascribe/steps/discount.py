@@ -65,15 +65,15 @@ def propose_discount(table: StepTable) -> Discount:
     length = np.bincount(steps.trajectory)
     returns = episode_return(steps.reward, steps.trajectory, steps.trajectory_count)
     last = np.append(steps.starts[1:], steps.rows.size) - 1
-    sizes = np.abs(steps.reward)
     better = returns > returns.mean() + 1e-9 * np.abs(returns).max()
+    sizes = np.abs(steps.reward) * better[steps.trajectory]
     successes, median = int(better.sum()), float(np.median(length))
     if length.max() == 1:
         problem = "all trajectories have one step"
     elif not successes:
         problem = "all trajectories returned the same"
-    elif sizes[last].sum() < sizes.sum() / 2:
-        problem = "most of the reward comes before the last step"
+    elif sizes[last].sum() <= sizes.sum() / 2:
+        problem = "successes are not paid at their last step"
     elif successes < FEWEST:
         problem = f"fewer than {FEWEST} trajectories returned more than the mean"
     else:
