@@ -9,6 +9,7 @@ episodes as mini-swe-agent's files.
   state, the share in one true state, and the other way round.
 - ``gigpo_steps`` and ``sbc_steps``: share of rows that the recipe compares with others in their
   state (the reason of its step term).
+- ``gigpo_alike`` and ``sbc_alike``: correlation of its advantages with those by true states.
 - ``forks``, ``certain``: decisions in one state that ``ascribe decisions`` compares, and those that
   it is sure of, kinds of decisions included.
 
@@ -29,7 +30,7 @@ import numpy as np
 from ascribe import StepTable, recipe
 from ascribe.decisions import decisions
 from ascribe.estimators.credit import Reason
-from ascribe.groups.keys import keyed, measure, propose
+from ascribe.groups.keys import keyed, measure, propose, tools_before
 from ascribe.sessions.formats import import_files
 from ascribe.steps.files import read
 from ascribe.steps.table import Coded
@@ -42,7 +43,7 @@ SETUP = Setup("repository", {"live": True}, "plain", "processes")
 SMOLLM2 = Model("smollm2", context=2048)
 PLANS = {
     "faulty": (Model("faulty"), Plan(8, 16, 20, seed=3, name="repository")),
-    "SmolLM2": (SMOLLM2, Plan(4, 8, 12, 3, "repository", sampling=Sampling(max_tokens=32))),
+    "SmolLM2": (SMOLLM2, Plan(4, 4, 6, 3, "repository", sampling=Sampling(max_tokens=24))),
 }
 
 
@@ -85,29 +86,31 @@ def measure_policy(
     shown = replace(own, state=Coded.encode(rollouts.carried["observation"].to_pylist()))
     key = propose(shown)
     print(case, key, file=sys.stderr)
-    proposed = replace(shown, state=keyed(shown.state, key))
+    proposed = replace(shown, state=keyed(shown.state, key, tools_before(shown)))
     for name, each in {"observation": shown, "proposed": proposed, "true": own}.items():
-        compare(figures, f"{case}, {name}", each, own.state)
+        compare(figures, f"{case}, {name}", each, own)
     with tempfile.TemporaryDirectory() as written:
         save_trajectories(episodes, written)
         imported = import_files([written], reward="info.reward")
     figures.emit(f"{case}, imported", "alone", imported.alone[imported.state], "share", "lower")
-    if case == "SmolLM2":
-        commands = [{"trajectory": t.name, "command": s.action} for t in episodes for s in t.steps]
-        figures.write_curve(commands, "commands")
 
 
-def compare(figures: common.Figures, case: str, steps: StepTable, truth: Coded) -> None:
+def compare(figures: common.Figures, case: str, steps: StepTable, own: StepTable) -> None:
     """The figures of one choice of states."""
-    quality = measure(steps, truth=truth)
+    quality = measure(steps, truth=own.state)
+    goal = 0.2 if case == "faulty, proposed" else None
     figures.emit(case, "states", quality.states, "1", "lower")
-    figures.emit(case, "alone", quality.alone, "share", "lower")
+    figures.emit(case, "alone", quality.alone, "share", "lower", goal)
     for metric in ("purity", "found"):
         if not np.isnan(getattr(quality, metric)):
             figures.emit(case, metric, getattr(quality, metric), "share", "higher")
     for name in ("gigpo", "sbc"):
-        credited = np.mean(recipe(name)(steps).terms["step"].reason == Reason.CREDITED)
+        credit, true = recipe(name)(steps), recipe(name)(own)
+        credited = np.mean(credit.terms["step"].reason == Reason.CREDITED)
         figures.emit(case, f"{name}_steps", credited, "share", "higher")
+        if credit.advantage.any():
+            alike = np.corrcoef(credit.advantage, true.advantage)[0, 1]
+            figures.emit(case, f"{name}_alike", alike, "1", "higher")
     found = decisions(steps)
     figures.emit(case, "forks", len(found.forks), "1", "higher")
     figures.emit(case, "certain", len(found.certain), "1", "higher")

@@ -175,7 +175,6 @@ def _agent(name: str, prompt: TextPrompt) -> Agent:
         "search_qa": FullHistory(),
         # Its observations are one line each, and nothing else says what was gathered.
         "textcraft": LastTurns(10),
-        "repository": LastTurns(4),
         # An agent sees what the environment shows, and no messages of other agents.
         "team": LastTurns(0),
     }
