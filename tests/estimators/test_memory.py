@@ -160,6 +160,16 @@ def test_what_does_not_come_again_is_forgotten():
 
 
 @pytest.mark.unit
+def test_what_comes_again_adds_up():
+    """One row in each iteration: 1 + 0.6 + 0.36 + ... rows, though 0.36 alone is forgotten."""
+    method, history = Returns(memory=0.6), None
+    for _ in range(8):
+        history = method(table([[steps("a")]]), history=history).history
+    ((_, weight, _),) = history["entries"].values()
+    assert weight == pytest.approx((1 - 0.6**8) / 0.4)
+
+
+@pytest.mark.unit
 def test_iterations_of_one_table_are_remembered():
     rows = [
         row | {"iteration": i, "trajectory": f"{i}"}
@@ -181,3 +191,22 @@ def test_what_a_memory_cannot_do():
     for wrong in ({"radius": 0.1}, {"iteration": 0, "entries": {"a": [1, 2]}}, {"entries": 3}):
         with pytest.raises(ValueError, match="no memory of tasks"):
             Memory.of(0.5, wrong)
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("iteration", "entry"),
+    [
+        (10**400, [0, 1.0, 1.0]),
+        (-5, [0, 1.0, 1.0]),
+        (0, [100_000, 1.0, 1.0]),
+        (0, [-(10**30), 1.0, 1.0]),
+        (0, [0, -1.25, 1.0]),
+        (0, [0, math.nan, 1.0]),
+        (0, [0, 10**400, 1.0]),
+        (0, [0, 1.0, 1e300]),
+    ],
+)
+def test_a_damaged_memory_is_refused(iteration, entry):
+    with pytest.raises(ValueError, match="damaged"):
+        Memory.of(0.5, {"iteration": iteration, "entries": {"a": entry}})

@@ -26,7 +26,9 @@ from ascribe.steps.check import Arranged
 from ascribe.steps.table import StepTable
 
 FORGOTTEN = 0.5
-"""An entry that counts for fewer rows is dropped."""
+"""An entry that will count for fewer rows, and was not measured in this iteration, is dropped."""
+LARGEST = 1e15
+"""No number of rows or iterations, and no return, is larger."""
 
 Entry = tuple[int, float, float]
 """The iteration that an entry was changed in, its weight then, and its mean."""
@@ -59,17 +61,22 @@ class Memory:
         """The memory in a history; empty without one.
 
         Raises:
-            ValueError: if the history is that of another recipe.
+            ValueError: if the history is no memory.
         """
         if history is None:
             return cls(decay, 0, {})
         try:
+            last = int(history["iteration"])
             entries = {name: (int(i), float(w), float(m)) for name, (i, w, m) in _items(history)}
-            return cls(decay, int(history["iteration"]) + 1, entries)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            if not all(0 <= i <= last <= LARGEST for i in [0, *(e[0] for e in entries.values())]):
+                raise ValueError("an iteration that was not yet")
+            if not all(0 < w <= LARGEST and abs(m) <= LARGEST for _, w, m in entries.values()):
+                raise ValueError("a weight or a mean that cannot be")
+            return cls(decay, last + 1, entries)
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise ValueError(
-                "the history holds no memory of tasks: it was written by another recipe; begin "
-                "without it, or take the recipe that wrote it"
+                "the history holds no memory of tasks: it was damaged, or written by another "
+                "recipe; begin without it, or take the recipe that wrote it"
             ) from error
 
     def recall(self, names: Sequence[str]) -> Recalled:
@@ -80,12 +87,7 @@ class Memory:
 
     def updated(self, *measured: tuple[Sequence[str], Ints, Floats]) -> dict[str, Any]:
         """The history for the next iteration, given names, numbers of rows and sums."""
-        now = self.iteration
-        entries = {
-            name: entry
-            for name, entry in self.entries.items()
-            if entry[1] * self.decay ** (now + 1 - entry[0]) >= FORGOTTEN
-        }
+        now, entries = self.iteration, dict(self.entries)
         for names, rows, sums in measured:
             for name, count, total in zip(names, rows.tolist(), sums.tolist(), strict=True):
                 since, weight, mean = entries.get(name, (now, 0.0, 0.0))
@@ -93,7 +95,12 @@ class Memory:
                 if count:
                     all_rows = weight + count
                     entries[name] = (now, all_rows, (weight * mean + total) / all_rows)
-        return {"iteration": now, "entries": {name: list(e) for name, e in entries.items()}}
+        kept = {
+            name: list(entry)
+            for name, entry in entries.items()
+            if entry[0] == now or entry[1] * self.decay ** (now + 1 - entry[0]) >= FORGOTTEN
+        }
+        return {"iteration": now, "entries": kept}
 
 
 def _items(history: dict[str, Any]) -> Iterable[tuple[str, Sequence[float]]]:
