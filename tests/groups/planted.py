@@ -139,17 +139,17 @@ GOODS = ("kettle", "lamp", "phone case", "rug")
 
 WRONG = {
     "an amount of money": Planted(
-        "counters",
+        "balance # dollars",
         lambda task: (0, 20),
         _spend,
-        lambda state, random, _: f"You are at the market. Balance: ${state[1]}.",
+        lambda state, random, _: f"Day {state[0]} at the market. Balance: {state[1]} dollars.",
         ("cheap", "fair", "dear"),
     ),
     "fuel that is left": Planted(
-        "counters",
+        "left # litres",
         lambda task: (0, 6 + task % 2),
         _drive,
-        lambda state, random, _: f"Camp {'ABC'[state[0]]}. {state[1]} litres of fuel left.",
+        lambda state, random, _: f"Camp {'ABC'[state[0]]}. Fuel left: {state[1]} litres.",
         ("hill", "wait"),
     ),
     "a stack": Planted(
@@ -191,6 +191,15 @@ WRONG = {
         _shop,
         lambda state, random, _: (
             f"<html><head><title>Results</title></head><body><ol><li>{GOODS[state]}</ol></body>"
+        ),
+        ("next page", "back to the start", "buy the first"),
+    ),
+    "pages with one title and adverts": Planted(
+        "titles",
+        lambda task: task % 2,
+        _shop,
+        lambda state, random, _: (
+            f"<title>Results</title><li>{GOODS[state]}<p>Only today: {random.getrandbits(40)}"
         ),
         ("next page", "back to the start", "buy the first"),
     ),
@@ -262,7 +271,7 @@ RIGHT = {
     "a temporary folder": _walking(
         "temporary",
         lambda room, state, _, episode: (
-            f"/tmp/tmp{episode % 36**8:08x}/log: {room} {_carried(state)}"
+            f"/tmp/tmp{episode % 16**8:08x}/log: {room} {_carried(state)}"
         ),
     ),
     "a hash": _walking(

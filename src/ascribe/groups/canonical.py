@@ -163,13 +163,11 @@ def _without(pattern: re.Pattern[str], put: str = "#") -> Callable[[str], str]:
     return lambda text: pattern.sub(put, text)
 
 
-def without_counters(text: str, counters: tuple[str, ...]) -> str:
-    """The text without the numbers in these contexts."""
-
-    def removed(match: re.Match[str]) -> str:
-        return f"{match['before']}#{match['after']}" if context(match) in counters else match[0]
-
-    return NUMBER.sub(removed, text)
+def without_counter(text: str, words: str) -> str:
+    """The text without the numbers in one context."""
+    return NUMBER.sub(
+        lambda at: f"{at['before']}#{at['after']}" if context(at) == words else at[0], text
+    )
 
 
 RULES: dict[str, Callable[[str], str]] = {
@@ -179,7 +177,6 @@ RULES: dict[str, Callable[[str], str]] = {
     "ids": _without(ID),
     "hashes": _without(HASH),
     "folders": _without(FOLDER, ""),
-    "counters": str,  # a key knows which
     "lists": sorted_lists,
     "bullets": sorted_bullets,
     "tests": status_of_tests,

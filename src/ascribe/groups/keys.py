@@ -5,11 +5,11 @@ whose order means nothing. Two visits then never compare. ``propose`` looks for 
 returns a ``StateKey``, a function of the text; ``measure`` says what a key does to the groups.
 
 A rule merges states, and must not merge different ones. It is refused if what it removes predicts
-what follows, in trajectories that were left out (``_evidence``).
+what follows, in trajectories that were left out: see ``_Steps.evidence``.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ascribe.groups import Groups
-from ascribe.groups.canonical import NOISE, NUMBER, RULES, TIME, context, without_counters
+from ascribe.groups.canonical import NOISE, NUMBER, RULES, TIME, context, without_counter
 from ascribe.groups.exact import exact
 from ascribe.groups.responses import first_call
 from ascribe.steps import segments
@@ -27,68 +27,51 @@ from ascribe.steps.table import Coded, StepTable
 
 GAMMA = 0.95
 """Discount of the returns that are predicted."""
-SHRINK = 5.0
-"""For how many visits the coarser prediction counts in the mean of a state, or of an action in it.
-"""
-ROUNDING = 1e-9
-"""Differences that are relatively smaller are due to rounding."""
+FOLDS, SHRINK = 4, 5.0
+"""Parts of the trajectories that are predicted from the others; rows that a coarser prediction
+counts for in the mean over a state."""
 EVIDENCE = 8
 """Rows, pairs of rows or pairs of neighbouring steps that it takes to tell anything."""
-REFUSED, DOUBTFUL = 2.0, 0.0
-"""Standard errors above 0 from which a rule is refused, and one for a single tool."""
-CONSISTENT = 0.8
-"""How often an action must lead from merged states to one next state, where no state of the finer
-key has two visits, so that nothing can be compared."""
+REFUSED, BY_TOOL = 1.645, 0.5
+"""Standard errors above 0 from which a rule is refused (5 % of the right ones), and a rule for a
+single tool."""
+CONSISTENT = 0.5
+"""Share of merged pairs with one next state that a rule needs if no state recurs without it."""
 SIGNS = 16
 """Random signs that stand for a next state."""
 COMMON = 0.05
 """Share of the texts that a counter must be in."""
 MOST_TOOLS = 12
 """Tools, or first words of actions, up to which a rule may be limited to one."""
-
-ORDER = tuple(RULES)
+ROUNDING = 1e-9
+"""Differences that are relatively smaller are due to rounding."""
 
 
 @dataclass(frozen=True)
 class StateKey:
-    """A key of a state from its text. Numbers are kept, other than counters.
+    """A key of a state from its text.
 
     Attributes:
-        rules: names in ``ascribe.groups.canonical.RULES``, in its order. ``NAME@TOOL`` applies to
-            what that tool returned, and to nothing else.
-        counters: the numbers that the rule ``counters`` removes, each as the word before it, ``#``
-            and the word after it.
+        rules: what is removed or sorted, in this order. Names in
+            ``ascribe.groups.canonical.RULES``; ``NAME@TOOL`` for what one tool returned; ``step #
+            of`` for the number between these words. All other numbers are kept.
     """
 
     rules: tuple[str, ...] = ()
-    counters: tuple[str, ...] = ()
 
     def __call__(self, text: str, tool: str = "") -> str:
         """The key of a text, and of the tool that was called before."""
         for rule in self.rules:
             name, _, only = rule.partition("@")
-            if name == "counters":
-                text = without_counters(text, self.counters)
+            if "#" in rule:
+                text = without_counter(text, rule)
             elif only in ("", tool):
                 text = RULES[name](text)
         return text
 
     def in_words(self) -> str:
         """What the key does, in words."""
-        names = list(dict.fromkeys(rule.partition("@")[0] for rule in self.rules))
-        removed = " and ".join(name for name in names if name not in INSTEAD)
-        words = [f"without {removed}"] if removed else []
-        return ", ".join([*words, *(INSTEAD[n] for n in names if n in INSTEAD)]) or "as they are"
-
-
-INSTEAD = {
-    "lists": "with lists sorted",
-    "bullets": "with bullets sorted",
-    "tests": "with tests as which failed",
-    "titles": "with pages as their titles",
-    "errors": "with errors as their classes",
-}
-"""What the rules do that do not only remove something."""
+        return f"under the rules {', '.join(self.rules)}" if self.rules else "as they are"
 
 
 def keyed(states: Coded, key: Callable[..., str], tools: Coded | None = None) -> Coded:
@@ -149,10 +132,10 @@ class Tried(NamedTuple):
     """A rule that was tried, and what it does in addition to the other rules.
 
     Attributes:
-        rule: its name.
+        rule: as in ``StateKey``.
         kept: whether it is part of the key.
         why: the evidence, in words.
-        against: how strong the evidence against it is, in standard errors.
+        against: the evidence against it, in standard errors.
         alone: share of rows alone in their state, without the rule and with it.
         predicts: held-out prediction of returns, without it and with it; see ``KeyQuality``.
     """
@@ -179,63 +162,60 @@ def choose(table: StepTable) -> tuple[StateKey, list[Tried]]:
     may have spoken against another, and then for the results of each tool by themselves.
     """
     _, table = _real(table)
-    counters, steps = _counters(table), _Steps.of(table)
-    row, texts, tools = _distinct(table.state, tools_before(table))
+    steps, (row, texts, tools) = _Steps.of(table), _distinct(table.state, tools_before(table))
+    names = list(RULES)
+    names[names.index("lists") : 0] = _counters(table)
+    places = {name: place for place, name in enumerate(names)}
+    refused: dict[str, Tried] = {}
 
     @lru_cache(maxsize=16)
     def under(rules: tuple[str, ...]) -> list[str]:
         if not rules:
             return texts
         pairs = list(zip(under(rules[:-1]), tools, strict=True))
-        key = StateKey(rules[-1:], counters)
-        keys = {pair: key(*pair) for pair in set(pairs)}
+        keys = {pair: StateKey(rules[-1:])(*pair) for pair in set(pairs)}
         return [keys[pair] for pair in pairs]
 
-    def groups(rules: Iterable[str]) -> Groups:
-        keys = Coded.encode(under(tuple(rules)))
-        return exact(steps.task, keys.codes[row], keys.values.size)
-
     def judged(rules: list[str], rule: str) -> Tried | None:
-        fine, merged = groups(each for each in rules if each != rule), groups(rules)
-        return steps.judge(rule, fine, merged) if fine.count > merged.count else None
+        """The rule as one of several; None if it merges nothing."""
+        both = (tuple(each for each in rules if each != rule), tuple(rules))
+        codes = [np.unique(under(each), return_inverse=True)[1].astype(np.int64) for each in both]
+        fine, merged = (exact(steps.task, code[row], len(texts)) for code in codes)
+        # A rule for one tool also tells its results from the same text of another.
+        fine = Groups(*segments.pairs(fine.labels, merged.labels, merged.count))
+        return steps.judge(rule, fine, merged, codes[0][row]) if fine.count > merged.count else None
 
-    refused: dict[str, Tried] = {}
-
-    def pruned(rules: list[str]) -> list[str]:
-        """Without the rules that are refused, and those that merge nothing."""
+    def without_refused(rules: list[str]) -> tuple[list[str], list[Tried]]:
         while True:
-            tried = [judged(rules, rule) for rule in rules]
-            bad = [each for each in tried if each and not each.kept]
+            tried = [each for rule in rules if (each := judged(rules, rule))]
+            bad = [each for each in tried if not each.kept]
             if not bad:
-                break
+                return rules, tried
             refused[bad[-1].rule] = bad[-1]
             rules = [rule for rule in rules if rule != bad[-1].rule]
-        for rule in reversed(rules):
-            if judged(rules, rule) is None:
-                rules = [each for each in rules if each != rule]
-        return rules
 
     rules = list[str]()
-    for rule in RULES:
+    for rule in names:
         if under((*rules, rule)) != under(tuple(rules)):
             rules.append(rule)
-    rules = pruned(rules)
+    rules, _ = without_refused(rules)
     again = sorted(refused, key=lambda rule: refused[rule].against)
-    names = sorted(set(tools) - {""})
-    again += [f"{rule}@{name}" for rule in again for name in names if len(names) > 1]
-    for rule in again:
+    called = sorted(set(tools) - {""})
+    by_tool = [f"{rule}@{name}" for rule in again for name in called if "#" not in rule]
+    for rule in [*again, *(by_tool if len(called) > 1 else ())]:
         if rule.partition("@")[0] not in rules:
-            more = sorted([*rules, rule], key=lambda each: ORDER.index(each.partition("@")[0]))
-            each = judged(more, rule)
-            if each and each.kept:
-                rules = more
-            elif each:
+            more = sorted([*rules, rule], key=lambda each: places[each.partition("@")[0]])
+            if each := judged(more, rule):
+                rules = more if each.kept else rules
                 refused[rule] = each
-    rules = pruned(rules)
-    tried = [judged(rules, rule) for rule in rules]
-    key = StateKey(tuple(rules), counters if "counters" in rules else ())
-    others = (each for each in refused.values() if each.rule not in rules)
-    return key, [*filter(None, tried), *others]
+    rules, tried = without_refused(rules)
+    for rule in reversed(rules):  # what another rule covers is left out
+        if judged(rules, rule) is None:
+            rules = [each for each in rules if each != rule]
+    verdicts = {each.rule: each for each in tried}
+    kept = [verdicts.get(rule) or judged(rules, rule) for rule in rules]
+    others = [refused[rule] for rule in refused if rule not in rules]
+    return StateKey(tuple(rules)), [*filter(None, kept), *others]
 
 
 def _real(table: StepTable) -> tuple[Ints, StepTable]:
@@ -256,16 +236,19 @@ class _Steps:
     """The rows of a table by trajectory and step.
 
     Attributes:
-        actions: labels of the actions; of the tools that they call; the same one for all rows.
-        returns: discounted, less the mean over the rows of the task at the same step.
+        task: label of the task.
+        trajectory: label of the trajectory.
+        near: label of the task and the step number.
+        actions: labels of the actions; of the tools that they call; one for all of them.
+        returns: discounted return from each row on.
         last: whether no row follows.
         ended: whether the episode ended there.
     """
 
     task: Ints
     trajectory: Ints
-    step: Ints
-    actions: tuple[Ints, Ints, Ints]
+    near: Ints
+    actions: tuple[Ints, ...]
     returns: Floats
     last: Bools
     ended: Bools
@@ -273,60 +256,59 @@ class _Steps:
     @staticmethod
     def of(table: StepTable) -> "_Steps":
         """From a table whose rows are in this order."""
-        task, trajectory, action = (
-            column.codes for column in (table.group, table.trajectory, table.action)
-        )
-        returns = reward_to_go(np.nan_to_num(table.reward), trajectory, GAMMA)
+        task, trajectory, action = (c.codes for c in (table.group, table.trajectory, table.action))
         step = np.unique(table.step, return_inverse=True)[1].astype(np.int64)
-        place, count = segments.pairs(task, step, len(table))
         last = np.append(trajectory[1:] != trajectory[:-1], True)[: len(table)]
         return _Steps(
-            task,
-            trajectory,
-            step,
-            (action + 1, _tools(table.action).codes[action], np.zeros_like(action)),
-            returns - segments.mean(returns, place, count)[place],
-            last,
-            last & table.flag("terminated", default=False),
+            task=task,
+            trajectory=trajectory,
+            near=segments.pairs(task, step, len(table))[0],
+            actions=(action + 1, _tools(table.action).codes[action], np.zeros_like(action)),
+            returns=reward_to_go(np.nan_to_num(table.reward), trajectory, GAMMA),
+            last=last,
+            ended=last & table.flag("terminated", default=False),
         )
 
-    def judge(self, rule: str, fine: Groups, merged: Groups) -> Tried:
-        """Whether a rule merges states that differ."""
-        signs = np.random.default_rng(0).choice([-1.0, 1.0], (merged.count + 1, SIGNS))
-        after = self.after(merged)
-        of_returns = self.evidence(fine, merged, self.returns[:, None])
-        of_next = self.evidence(fine, merged, signs[after], after >= 0)
-        compared = [found for found in (of_returns, of_next) if found is not None]
-        against = max(compared, default=0.0)
-        errors = [self.errors(groups) for groups in (fine, merged)]
-        kept = against <= (DOUBTFUL if "@" in rule else REFUSED)
-        if not kept:
-            what = "returns" if against == of_returns else "next states"
-            why = f"what it removes predicts {what} ({against:.1f} standard errors)"
-        elif compared and _ratio(errors[0] - errors[1], self.trajectory) > REFUSED:
-            why = "merged states predict returns better"
-        elif compared:
-            what = "next states" if of_returns is None or not self.returns.any() else "returns"
-            why = f"what it removes does not predict {what}"
-        else:
-            pairs, equal = self.consistency(merged)
-            kept = rule in NOISE or (
-                pairs >= EVIDENCE and equal >= CONSISTENT * pairs and "@" not in rule
-            )
-            share = f"{equal / max(pairs, 1):.0%} of {pairs:.0f} merged pairs"
-            why = f"nothing to compare; {share} have one next state"
-        alone, predicts = ((f(fine), f(merged)) for f in (_alone, self.predicts))
-        return Tried(rule, kept, why, against, alone, predicts)
+    def judge(self, rule: str, fine: Groups, merged: Groups, order: Ints) -> Tried:
+        """Whether a rule merges states that differ.
 
-    def evidence(
-        self, fine: Groups, merged: Groups, values: Floats, rows: Bools | None = None
-    ) -> float | None:
+        If no fine state has enough visits to compare, those of each merged state are taken in two
+        halves, in the order of their texts; noise is then trusted.
+        """
+        after = self.after(merged)
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], (merged.count + 1, SIGNS))[after]
+        errors = self.errors(fine) - self.errors(merged)
+        better = _ratio(errors, self.trajectory)
+        for apart in (fine, _halves(merged, order)):
+            found = [
+                self.evidence(apart, merged, self.returns[:, None], np.ones_like(self.last)),
+                self.evidence(apart, merged, signs, after >= 0),
+            ]
+            against = max((each for each in found if each is not None), default=None)
+            if against is not None or rule in NOISE:
+                break
+        pairs, equal = self.consistency(merged)
+        kept = against is None or against <= (BY_TOOL if "@" in rule else REFUSED)
+        if not kept:
+            what = "returns" if against == found[0] else "the next state"
+            why = f"removes what predicts {what} ({against:.1f} standard errors)"
+        elif better > REFUSED:
+            why = f"predicts returns better ({better:.1f} standard errors)"
+        elif apart is fine and against is not None:
+            tell = found[0] is not None and np.ptp(self.returns)
+            why = f"no difference in {'returns' if tell else 'next states'}"
+        else:
+            kept = rule in NOISE or (pairs >= EVIDENCE and equal >= CONSISTENT * pairs)
+            why = f"no state recurs without it; {equal / max(pairs, 1):.0%} have one next state"
+        alone, predicts = ((f(fine), f(merged)) for f in (_alone, self.predicts))
+        return Tried(rule, kept, why, against or 0.0, alone, predicts)
+
+    def evidence(self, fine: Groups, merged: Groups, values: Floats, rows: Bools) -> float | None:
         r"""How surely what tells fine states apart predicts values; None if nothing can be said.
 
-        Of each value v is subtracted the mean over the rows with its merged state m and action a,
-        and then, so that a step counter is no state, the mean of what is left over the rows with
-        its merged state and step (and a zero). For a row i in the fine state f of m, with its r
-        such a rest,
+        Of each value is subtracted the mean over the rows with its merged state m and action a; and
+        then, so that a step counter is no state, the mean of what is left over the rows with its
+        merged state and step (and a zero). With r what is left, for a row i in the fine state f,
 
         ``g_i = r_i · (mean(r in f, a) - mean(r in m without f, a)) · n n' / (n + n')``
 
@@ -334,44 +316,47 @@ class _Steps:
         not matter, g is 0 on average. Returns its mean over trajectories in standard errors. Each
         pair of rows counts twice, so that the error is √2 times that of independent trajectories.
         """
-        of = np.arange(len(values)) if rows is None else np.flatnonzero(rows)
-        trajectory, one = self.trajectory[of], np.ones((of.size, 1))
-        near, _ = segments.pairs(merged.labels[of], *_counted(self.step[of]))
-        for action in self.actions:
-            f, m = (segments.pairs(g.labels[of], *_counted(action[of]))[0] for g in (fine, merged))
+        trajectory, values = self.trajectory[rows], values[rows]
+        one = np.ones((len(values), 1))
+        near, _ = segments.pairs(merged.labels[rows], *_counted(self.near[rows]))
+        for label in self.actions:
+            action = _counted(label[rows])
+            f, m = (segments.pairs(each.labels[rows], *action)[0] for each in (fine, merged))
             n, of_m, of_near = (_others(labels, trajectory, one) for labels in (f, m, near))
             both = ((n > 0) & (of_m > n))[:, 0]
-            if both.sum() < EVIDENCE:
-                continue
-            left = values[of] - _others(m, trajectory, values[of]) / np.maximum(of_m, 1)
-            left -= _others(near, trajectory, left) / (of_near + 1)
-            left[np.abs(left) < ROUNDING * np.abs(values).max()] = 0.0
-            total, rest = _others(f, trajectory, left)[both], _others(m, trajectory, left)[both]
-            n, of_m = n[both], of_m[both]
-            contrast = total * (of_m - n) - (rest - total) * n
-            gain = np.zeros(of.size)
-            gain[both] = (left[both] * contrast / of_m).sum(axis=1)
-            return _ratio(gain, trajectory) / 2**0.5
+            if both.sum() >= EVIDENCE:
+                left = values - _others(m, trajectory, values) / np.maximum(of_m, 1)
+                left -= _others(near, trajectory, left) / (of_near + 1)
+                left[np.abs(left) < ROUNDING * np.abs(values).max()] = 0.0
+                total, rest = (_others(labels, trajectory, left) for labels in (f, m))
+                gain = left * (total * of_m - rest * n) / np.maximum(of_m, 1)
+                return _ratio(np.where(both, gain.sum(axis=1), 0.0), trajectory) / 2**0.5
         return None
 
-    def errors(self, groups: Groups) -> Floats:
+    def errors(self, groups: Groups | None) -> Floats:
         """Squared error of each return, predicted from other trajectories of the task.
 
-        The prediction is the mean over the state, with 0 as ``SHRINK`` more rows; then over the
-        state and the action, with the prediction for the state as so many more.
+        The prediction is that for the task, and what is left of it: for the step, for the state,
+        and for the action in the state, all shrunken means.
         """
-        prediction = np.zeros((self.returns.size, 1))
-        acted, _ = segments.pairs(groups.labels, *_counted(self.actions[0]))
-        for labels in (groups.labels, acted):
-            total = _others(labels, self.trajectory, self.returns[:, None])
-            count = _others(labels, self.trajectory, np.ones_like(prediction))
-            prediction = (total + SHRINK * prediction) / (count + SHRINK)
-        return np.asarray((self.returns - prediction[:, 0]) ** 2)
+        levels = [self.task, self.near]
+        if groups is not None:
+            acted, _ = segments.pairs(groups.labels, *_counted(self.actions[0]))
+            levels += [groups.labels, acted]
+        left, errors = self.returns, np.zeros(self.returns.size)
+        for fold in range(FOLDS):
+            out, left = self.trajectory % FOLDS == fold, self.returns
+            for labels in levels:
+                known, count = np.where(out, -1, labels), _counted(labels)[1]
+                size = segments.size(known, count) + SHRINK
+                left = left - (segments.total(left, known, count) / size)[labels]
+            errors[out] = left[out] ** 2
+        return errors
 
     def predicts(self, groups: Groups) -> float:
-        """Share of the variance of returns, beyond task and step, that is predicted."""
-        variance = float(self.returns @ self.returns)
-        return 1.0 - float(self.errors(groups).sum()) / variance if variance else float("nan")
+        """Share of the squared error of the prediction by task and step that states remove."""
+        before, after = (float(self.errors(each).sum()) for each in (None, groups))
+        return 1.0 - after / before if np.ptp(self.returns) > 0 else float("nan")
 
     def after(self, groups: Groups) -> Ints:
         """The state after each row: ``groups.count`` at the end of an episode, -1 if unknown."""
@@ -390,15 +375,21 @@ def _counted(labels: Ints) -> tuple[Ints, int]:
     return labels, int(labels.max(initial=0)) + 1
 
 
+def _halves(groups: Groups, order: Ints) -> Groups:
+    """Each group in two, by an order of its rows."""
+    rows = np.lexsort((order, groups.labels))
+    size = segments.size(groups.labels, groups.count)
+    place = np.arange(rows.size) - np.repeat(np.cumsum(size) - size, size)
+    half = np.zeros(rows.size, dtype=np.int64)
+    half[rows] = 2 * place >= size[groups.labels[rows]]
+    return Groups(groups.labels * 2 + half, groups.count * 2)
+
+
 def _others(labels: Ints, trajectory: Ints, values: Floats) -> Floats:
     """Of each row, the sum of values over the rows of other trajectories with its label."""
-    own, _ = segments.pairs(labels, *_counted(trajectory))
-    columns = [_sums(column, labels) - _sums(column, own) for column in values.T]
-    return np.stack(columns, axis=1)
-
-
-def _sums(values: Floats, labels: Ints) -> Floats:
-    return np.asarray(np.bincount(labels, values)[labels])
+    both = (labels, segments.pairs(labels, *_counted(trajectory))[0])
+    columns = [[np.bincount(each, column)[each] for each in both] for column in values.T]
+    return np.stack([total - own for total, own in columns], axis=1)
 
 
 def _ratio(values: Floats, trajectory: Ints) -> float:
@@ -417,27 +408,26 @@ def _pairs(groups: Groups, others: Groups) -> tuple[float, float]:
     return one, two
 
 
-def _counters(table: StepTable) -> tuple[str, ...]:
+def _counters(table: StepTable) -> list[str]:
     """Contexts of numbers that rise, or that fall, with every step of every trajectory."""
     values: dict[str, dict[int, float]] = defaultdict(dict)  # by context, then by code of the text
     several = {"#"}  # no words, or in one text twice: which number is it?
     for code, text in enumerate(table.state.values):
         for match in NUMBER.finditer(TIME.sub("#", text)):
             words = context(match)
-            if code in values[words]:
+            if code in values[words] or "@" in words:
                 several.add(words)
             values[words][code] = float(match["number"])
     trajectory, found = table.trajectory.codes, []
-    for words in values.keys() - several:
-        if len(values[words]) < table.state.values.size * COMMON:
-            continue
-        number = np.full(table.state.values.size, np.nan)
-        number[list(values[words])] = list(values[words].values())
-        change = np.diff(number[table.state.codes])[trajectory[1:] == trajectory[:-1]]
-        change = change[~np.isnan(change)]
-        if change.size >= EVIDENCE and (bool((change > 0).all()) or bool((change < 0).all())):
-            found.append(words)
-    return tuple(sorted(found))
+    for words in sorted(values.keys() - several):
+        if len(values[words]) >= COMMON * table.state.values.size:
+            number = np.full(table.state.values.size, np.nan)
+            number[list(values[words])] = list(values[words].values())
+            change = np.diff(number[table.state.codes])[trajectory[1:] == trajectory[:-1]]
+            change = change[~np.isnan(change)]
+            if change.size >= EVIDENCE and abs(np.sign(change).sum()) == change.size:
+                found.append(words)
+    return found
 
 
 # What a key does.
@@ -450,8 +440,8 @@ class KeyQuality:
     Attributes:
         states: number of distinct states, task by task.
         alone: share of rows that are alone in their state.
-        predicts: share of the variance of returns, beyond task and step, that states and actions
-            predict in trajectories that were left out; NaN if returns do not vary.
+        predicts: share of the squared error of returns, predicted by task and step, that states and
+            actions remove in trajectories that were left out; NaN if returns do not vary.
         consistency: share of pairs of rows with the same state and action whose next states are the
             same; NaN if there is no such pair.
         purity: share of pairs of rows in one state whose true states are equal; NaN without truth.
