@@ -144,8 +144,6 @@ class ByTool(SBC):
     than in its numbers (an error mostly does not), and which third of the horizon it is in.
     """
 
-    states: Any = "exact"
-
     def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         """``sbc`` on the coarse states, pooled over the batch."""
         steps = arrange(table)

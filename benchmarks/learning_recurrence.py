@@ -244,16 +244,16 @@ def at_best(design: Design, lines: Lines, arms: Sequence[str], seeds: Sequence[i
     Where the proposed key gives the true states, the run on true states would be the same.
     """
     best = chosen(design, lines)
-    same = {
+    other = {
         (line["world"], line["seed"])
         for line in lines
-        if line["arm"] == PROPOSED and (line["purity"], line["found"]) == (1.0, 1.0)
+        if line["arm"] == PROPOSED and (line["purity"], line["found"]) != (1.0, 1.0)
     }
     return [
         Unit(
             world,
             seed,
-            tuple((a, *best[world, a]) for a in arms if a != TRUE or (world, seed) not in same),
+            tuple((a, *best[world, a]) for a in arms if a != TRUE or (world, seed) in other),
         )
         for seed, world in itertools.product(seeds, design.worlds)
     ]
