@@ -12,7 +12,7 @@ from ascribe.steps.table import StepTable
 def against_memory(
     iterations: Iterable[StepTable], memory: float, gamma: float
 ) -> Iterator[Floats]:
-    """Each return minus its task's mean, where a row of t iterations ago counts memory ** t.
+    """Each return minus its task's mean, where a row of t visits ago counts memory ** t.
 
     One rollout of each task, so there is nothing to compare with in the first iteration.
     """
@@ -26,6 +26,7 @@ def against_memory(
             seen[tasks[row]].append((number, own[row]))
         advantage = np.zeros(len(table))
         for row, task in enumerate(tasks if number else []):
-            weights = [memory ** (number - when) for when, _ in seen[task]]
+            visits = sorted({when for when, _ in seen[task]}, reverse=True)
+            weights = [memory ** visits.index(when) for when, _ in seen[task]]
             advantage[row] = own[row] - np.average([r for _, r in seen[task]], weights=weights)
         yield advantage

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe import Reason, StepTable, recipe
-from ascribe.estimators import SBC, Returns
-from ascribe.estimators.memory import FORGOTTEN, Memory
+from ascribe.estimators import SBC, Returns, memory
+from ascribe.estimators.memory import Memory, hashed
 from ascribe.steps.table import Coded
 from tests.estimators.golden import close, reasons, steps, table
 from tests.estimators.test_sbc import assert_equals_loops, by_loops
@@ -49,11 +49,12 @@ def returns_by_loops(tables: list[StepTable], gamma: float) -> dict[int, float]:
     last_rows, last = collected[-1]
     out = {}
     for i, value in last.items():
-        sums = [0.0, 0.0]
-        for ago, (rows, returns) in enumerate(reversed(collected)):
+        sums, visits_ago = [0.0, 0.0], 0
+        for rows, returns in reversed(collected):
             mine = [r for j, r in returns.items() if rows[j]["group"] == last_rows[i]["group"]]
-            sums[0] += DECAY**ago * math.fsum(mine)
-            sums[1] += DECAY**ago * len(mine)
+            sums[0] += DECAY**visits_ago * math.fsum(mine)
+            sums[1] += DECAY**visits_ago * len(mine)
+            visits_ago += bool(mine)
         out[i] = value - sums[0] / sums[1]
     return out
 
@@ -145,28 +146,42 @@ def test_a_task_has_a_name_that_lasts(method):
     assert reasons(other.reason)[0] == "group_of_one"
 
 
+def won_in(*states):
+    return table([[steps(*states, reward=1.0)]])
+
+
 @pytest.mark.unit
-def test_what_does_not_come_again_is_forgotten():
+def test_what_does_not_come_again_is_forgotten(monkeypatch):
+    """One row of a state counts 0.8, 0.64, 0.51 at the next visits to its task, and then 0.41."""
+    method, history, sizes = SBC(states="exact", memory=0.8), None, []
+    for state in "abcde":
+        history = method(won_in(state), history=history).history
+        ((visits, entries),) = history["tasks"].values()
+        sizes.append(len(entries))
+    # Of the task its two means, of each state kept its value and its action.
+    assert sizes == [4, 6, 8, 8, 8]
+    assert visits == 5
+    monkeypatch.setattr(memory, "MOST", 3)
     method, history = Returns(memory=0.5), None
-    sizes = []
     for number in range(8):
         lost = table(ONE_LOST)
-        lost = replace(lost, group=Coded.encode([f"task {number}"] * len(lost)))
+        lost = replace(lost, group=Coded.encode([f"task {number % 5}"] * len(lost)))
         history = method(lost, history=history).history
-        sizes.append(len(history["entries"]))
-    # Two rows count 1, 0.5 and 0.25 in the iterations after theirs.
-    assert sizes == [1, *[2] * 7]
-    assert min(weight for _, weight, _ in history["entries"].values()) >= FORGOTTEN
+    kept = [hashed(f"task {number}") for number in (0, 1, 2)]
+    assert list(history["tasks"]) == kept
 
 
 @pytest.mark.unit
 def test_what_comes_again_adds_up():
-    """One row in each iteration: 1 + 0.6 + 0.36 + ... rows, though 0.36 alone is forgotten."""
+    """One row in each visit: 1 + 0.6 + 0.36 + ... rows, though 0.36 alone is forgotten."""
     method, history = Returns(memory=0.6), None
-    for _ in range(8):
-        history = method(table([[steps("a")]]), history=history).history
-    ((_, weight, _),) = history["entries"].values()
-    assert weight == pytest.approx((1 - 0.6**8) / 0.4)
+    for number in range(8):
+        history = method(won_in("a"), history=history).history
+        other = table([[steps("a")]])
+        other = replace(other, group=Coded.encode([f"other {number}"]))
+        history = method(other, history=history).history
+    _, entries = history["tasks"][hashed("task 0")]
+    assert entries["own"][1] == pytest.approx((1 - 0.6**8) / 0.4)
 
 
 @pytest.mark.unit
@@ -188,25 +203,25 @@ def test_what_a_memory_cannot_do():
         Returns(memory=0.5, baseline="turn")
     with pytest.raises(ValueError, match="between 0"):
         recipe("returns", memory=1.0)
-    for wrong in ({"radius": 0.1}, {"iteration": 0, "entries": {"a": [1, 2]}}, {"entries": 3}):
+    for wrong in ({"radius": 0.1}, {"tasks": {"a": [1, {"own": [0, 1.0]}]}}, {"tasks": 3}):
         with pytest.raises(ValueError, match="no memory of tasks"):
             Memory.of(0.5, wrong)
 
 
 @pytest.mark.unit
 @pytest.mark.parametrize(
-    ("iteration", "entry"),
+    ("visits", "entry"),
     [
         (10**400, [0, 1.0, 1.0]),
         (-5, [0, 1.0, 1.0]),
-        (0, [100_000, 1.0, 1.0]),
-        (0, [-(10**30), 1.0, 1.0]),
-        (0, [0, -1.25, 1.0]),
-        (0, [0, math.nan, 1.0]),
-        (0, [0, 10**400, 1.0]),
-        (0, [0, 1.0, 1e300]),
+        (1, [100_000, 1.0, 1.0]),
+        (1, [-(10**30), 1.0, 1.0]),
+        (1, [0, -1.25, 1.0]),
+        (1, [0, math.nan, 1.0]),
+        (1, [0, 10**400, 1.0]),
+        (1, [0, 1.0, 1e300]),
     ],
 )
-def test_a_damaged_memory_is_refused(iteration, entry):
+def test_a_damaged_memory_is_refused(visits, entry):
     with pytest.raises(ValueError, match="damaged"):
-        Memory.of(0.5, {"iteration": iteration, "entries": {"a": entry}})
+        Memory.of(0.5, {"tasks": {"a": [visits, {"own": entry}]}})

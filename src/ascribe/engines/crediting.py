@@ -32,6 +32,9 @@ TRAINED = "trained_advantage"
 HARDLY_ANY = 0.05
 """Share of steps whose task is remembered, below which a memory is of no use."""
 
+MANY_BATCHES = 50
+"""A memory of so many batches of tasks has seen whether tasks come again."""
+
 History = dict[str, Any] | None
 """State carried between iterations, such as running statistics (``Credit.history``)."""
 
@@ -123,12 +126,12 @@ def credit_steps(
     credit = recipe(kept, **inputs) if compute is None else compute(kept, keep)
     for note in credit.notes:
         say_once(note)
-    known, still = ((each or {}).get("entries", {}).keys() for each in (history, credit.history))
-    if credit.metrics.get("memory_share", 1.0) < HARDLY_ANY and known - still:
+    kept_tasks = len((history or {}).get("tasks", ()))
+    share = credit.metrics.get("memory_share", 1.0)
+    if share < HARDLY_ANY and kept_tasks > MANY_BATCHES * kept.group.used().values.size:
         say_once(
-            f"{recipe.name} forgets tasks before they come again, so its memory is of no use; set "
-            "memory to 0.8 ** (1 / N) if they come every N iterations, or sample several rollouts "
-            "of each if they never do"
+            f"{recipe.name} remembers many tasks, and hardly any comes again, so its memory is of "
+            "no use; sample several rollouts of each task"
         )
     return CreditedSteps(table=kept, counts=keep, credit=credit, dropped=dropped)
 

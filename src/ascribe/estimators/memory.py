@@ -1,17 +1,17 @@
 """Memory: what earlier iterations measured of a task, for ``returns`` and ``sbc``.
 
-A memory holds a weight and a mean for each name: a task, a state of a task, an action in a state.
-Weights are numbers of rows, and count less with every iteration that passes:
+A memory holds, for each task, a weight and a mean for each name: the task, a state, an action in a
+state. Weights are numbers of rows, and count less with every later visit to the task:
 
-    weight of an iteration t ago = decay^t rows;  mean = Σ weight x / Σ weight.
+    weight of t visits ago = decay^t rows;  mean = Σ weight x / Σ weight.
 
 Names are hashes, so the memory neither shows nor grows with the texts. What counts less than half a
-row is forgotten, so that tasks that do not come again are not kept for long.
+row is forgotten, and beyond ``MOST`` entries the tasks that did not come for the longest time.
 
 Page: docs/estimators/returns.md. Test: tests/estimators/test_memory.py.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -26,12 +26,17 @@ from ascribe.steps.check import Arranged
 from ascribe.steps.table import StepTable
 
 FORGOTTEN = 0.5
-"""An entry that will count for fewer rows, and was not measured in this iteration, is dropped."""
+"""An entry that will count for fewer rows, and was not measured in this visit, is dropped."""
+MOST = 200_000
+"""Entries of a memory; each takes about 60 bytes in a checkpoint."""
 LARGEST = 1e15
-"""No number of rows or iterations, and no return, is larger."""
+"""No number of rows or visits, and no return, is larger."""
 
 Entry = tuple[int, float, float]
-"""The iteration that an entry was changed in, its weight then, and its mean."""
+"""The visit that an entry was changed in, its weight then, and its mean."""
+
+Task = tuple[int, dict[str, Entry]]
+"""How often a task was visited, and its entries."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,19 +47,21 @@ class Recalled:
     mean: Floats
 
 
+Names = Sequence[tuple[str, str]]
+"""The task of each segment, and the segment's name in it."""
+
+
 @dataclass(frozen=True, eq=False)
 class Memory:
     """The memory before an iteration.
 
     Attributes:
-        decay: what a weight is multiplied by with every iteration.
-        iteration: number of this iteration.
-        entries: by name.
+        decay: what a weight is multiplied by with every visit to its task.
+        tasks: the tasks, those that came last at the end.
     """
 
     decay: float
-    iteration: int
-    entries: dict[str, Entry]
+    tasks: dict[str, Task]
 
     @classmethod
     def of(cls, decay: float, history: dict[str, Any] | None) -> "Memory":
@@ -63,49 +70,66 @@ class Memory:
         Raises:
             ValueError: if the history is no memory.
         """
-        if history is None:
-            return cls(decay, 0, {})
         try:
-            last = int(history["iteration"])
-            entries = {name: (int(i), float(w), float(m)) for name, (i, w, m) in _items(history)}
-            if not all(0 <= i <= last <= LARGEST for i in [0, *(e[0] for e in entries.values())]):
-                raise ValueError("an iteration that was not yet")
-            if not all(0 < w <= LARGEST and abs(m) <= LARGEST for _, w, m in entries.values()):
-                raise ValueError("a weight or a mean that cannot be")
-            return cls(decay, last + 1, entries)
+            given = {} if history is None else history["tasks"]
+            return cls(decay, {name: _task(*task) for name, task in given.items()})
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise ValueError(
                 "the history holds no memory of tasks: it was damaged, or written by another "
                 "recipe; begin without it, or take the recipe that wrote it"
             ) from error
 
-    def recall(self, names: Sequence[str]) -> Recalled:
+    def recall(self, names: Names) -> Recalled:
         """What is known under these names."""
-        found = np.array([self.entries.get(name, (0, 0.0, 0.0)) for name in names])
-        since, weight, mean = found.reshape(-1, 3).T
-        return Recalled(weight * self.decay ** (self.iteration - since), mean)
+        found = np.zeros((len(names), 2))
+        for place, (task, name) in enumerate(names):
+            visits, entries = self.tasks.get(task, (0, {}))
+            since, weight, mean = entries.get(name, (visits, 0.0, 0.0))
+            found[place] = weight * self.decay ** (visits - since), mean
+        return Recalled(found[:, 0], found[:, 1])
 
-    def updated(self, *measured: tuple[Sequence[str], Ints, Floats]) -> dict[str, Any]:
+    def updated(self, *measured: tuple[Names, Ints, Floats]) -> dict[str, Any]:
         """The history for the next iteration, given names, numbers of rows and sums."""
-        now, entries = self.iteration, dict(self.entries)
+        tasks = dict(self.tasks)
+        now: dict[str, Task] = {}
         for names, rows, sums in measured:
-            for name, count, total in zip(names, rows.tolist(), sums.tolist(), strict=True):
-                since, weight, mean = entries.get(name, (now, 0.0, 0.0))
-                weight *= self.decay ** (now - since)
-                if count:
-                    all_rows = weight + count
-                    entries[name] = (now, all_rows, (weight * mean + total) / all_rows)
-        kept = {
-            name: list(entry)
+            counts = zip(names, rows.tolist(), sums.tolist(), strict=True)
+            for (task, name), count, total in counts:
+                if not count:
+                    continue
+                if task not in now:
+                    visits, entries = tasks.pop(task, (0, {}))
+                    now[task] = visits, dict(entries)
+                visits, entries = now[task]
+                since, weight, mean = entries.get(name, (visits, 0.0, 0.0))
+                weight *= self.decay ** (visits - since)
+                rows_of = weight + count
+                entries[name] = visits, rows_of, (weight * mean + total) / rows_of
+        tasks |= {name: self._next(*task) for name, task in now.items()}
+        surplus = sum(len(entries) for _, entries in tasks.values()) - MOST
+        for name in list(tasks)[:-1]:
+            if surplus <= 0:
+                break
+            surplus -= len(tasks.pop(name)[1])
+        return {"tasks": {n: [v, {k: [*e] for k, e in of.items()}] for n, (v, of) in tasks.items()}}
+
+    def _next(self, visits: int, entries: dict[str, Entry]) -> Task:
+        """A task after this visit, without what it forgets."""
+        return visits + 1, {
+            name: entry
             for name, entry in entries.items()
-            if entry[0] == now or entry[1] * self.decay ** (now + 1 - entry[0]) >= FORGOTTEN
+            if entry[0] == visits or entry[1] * self.decay ** (visits + 1 - entry[0]) >= FORGOTTEN
         }
-        return {"iteration": now, "entries": kept}
 
 
-def _items(history: dict[str, Any]) -> Iterable[tuple[str, Sequence[float]]]:
-    items: Iterable[tuple[str, Sequence[float]]] = history["entries"].items()
-    return items
+def _task(visits: Any, entries: dict[str, Any]) -> Task:
+    """A task as a history holds it; raises if it holds none."""
+    read = {name: (int(i), float(w), float(m)) for name, (i, w, m) in entries.items()}
+    if not all(0 <= i < visits <= LARGEST for i, _, _ in read.values()):
+        raise ValueError("a visit that was not yet")
+    if not all(0 < w <= LARGEST and abs(m) <= LARGEST for _, w, m in read.values()):
+        raise ValueError("a weight or a mean that cannot be")
+    return int(visits), read
 
 
 def hashed(*parts: object) -> str:
@@ -115,11 +139,11 @@ def hashed(*parts: object) -> str:
 
 
 def task_names(table: StepTable, steps: Arranged) -> list[str]:
-    """What identifies the task of each group over iterations: ``task``, or else ``group``."""
+    """A name of the task of each group that lasts: of ``task``, or else of ``group``."""
     column = table.group if table.task is None else table.task
     first = steps.rows[segments.first_rows(steps.group, steps.group_count)]
     named = zip(column.take(first).texts(), table.group.take(first).texts(), strict=True)
-    return [str(group if task is None else task) for task, group in named]
+    return [hashed(group if task is None else task) for task, group in named]
 
 
 def against(values: Floats, labels: Ints, count: int, recalled: Recalled) -> Comparison:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ascribe.estimators.base import Recipe
 from ascribe.estimators.credit import Credit, Explanation, Metric, Reason, Sentence
-from ascribe.estimators.memory import Memory, against, hashed, task_names
+from ascribe.estimators.memory import Memory, against, task_names
 from ascribe.estimators.relative import Comparison, Norm, relative
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
@@ -91,8 +91,8 @@ class Returns(Recipe):
 
     Attributes:
         gamma: discount γ of a return.
-        memory: what the returns of earlier iterations of the same task count in the mean over a
-            task, for each iteration that passed; 0 compares inside the batch alone. With a memory,
+        memory: what the returns of earlier visits to the same task count in the mean over a task,
+            for each visit since; 0 compares inside the batch alone. With a memory,
             one trajectory of a task is enough.
         baseline: b is the mean of R over all steps of the ``task``, or over the steps of its other
             trajectories at the same ``turn``; where no other trajectory came this far, over all of
@@ -125,7 +125,7 @@ class Returns(Recipe):
         alone, history, metrics = self.alone(steps), None, dict[str, float]()
         if self.memory:
             memory = Memory.of(self.memory, inputs.get("history"))
-            names = [hashed(name) for name in task_names(table, steps)]
+            names = [(name, "own") for name in task_names(table, steps)]
             recalled = memory.recall(names)
             values, reason = compared = against(returns, task, tasks, recalled)
             labels, explain = task, partial(compared.explained, REMEMBERED)

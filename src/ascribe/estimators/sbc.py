@@ -16,7 +16,7 @@ import numpy as np
 
 from ascribe.estimators.clusters import BY_TEXT, Clustering
 from ascribe.estimators.credit import Credit, Explanation, Metric, Reason, Sentence
-from ascribe.estimators.memory import Memory, Recalled, against, hashed, task_names
+from ascribe.estimators.memory import Memory, Names, Recalled, against, hashed, task_names
 from ascribe.estimators.relative import Norm, TermScale, equalised, relative
 from ascribe.fingerprints import present
 from ascribe.groups import Groups
@@ -98,9 +98,9 @@ class SBC(Clustering):
         gamma: discount γ of R and G. Tune it: the audit gains most from it where episodes are long.
         states: rows are in the same state if their fingerprints lie in one ``cluster``, or if their
             texts are equal (``exact``; f is not used).
-        memory: what earlier iterations of the same task count, for each iteration that passed; 0
-            compares inside the batch alone. Needs ``states="exact"``: clusters have no names that
-            last. With a memory, one trajectory of a task is enough.
+        memory: what earlier visits to the same task count, for each visit since; 0 compares inside
+            the batch alone. Needs ``states="exact"``: clusters have no names that last. With a
+            memory, one trajectory of a task is enough.
         action_key: when two actions are the same, as for ``bipace_q``.
         scale: in units of the return, as in the ``paper`` (here: as in the formula), or both terms
             rescaled by one factor, so that the root mean square of the advantage over the rows of
@@ -266,25 +266,26 @@ class Rows:
         before = np.where(np.append(False, self.follows[:-1]), np.append(-1, self.state[:-1]), -1)
         return segments.pairs(self.state, before + 1, self.state_count + 1)
 
-    def names(self, table: StepTable, actions: Objects) -> dict[str, list[str]]:
+    def names(self, table: StepTable, actions: Objects) -> dict[str, Names]:
         """The names of tasks, states and actions in the memory, in the order of their labels."""
         steps, pair = arrange(table), self.by_action(self.state)
         tasks, texts = task_names(table, steps), table.state.values
         state, acted = (segments.first_rows(*labelled) for labelled in (self.by_state, pair))
         states = [
-            hashed("state", tasks[steps.group[row]], texts[steps.state[row]])
+            (tasks[steps.group[row]], hashed("state", texts[steps.state[row]]))
             if row < self.state.size
-            else ""
+            else ("", "")
             for row in state
         ]
+        of_actions = ((states[self.state[row]], actions[self.action[row]]) for row in acted)
         return {
-            "own": [hashed("own", name) for name in tasks],
-            "task": [hashed("task", name) for name in tasks],
+            "own": [(name, "own") for name in tasks],
+            "task": [(name, "task") for name in tasks],
             "state": states,
-            "action": [hashed(states[self.state[r]], actions[self.action[r]]) for r in acted],
+            "action": [(task, hashed(name, action)) for (task, name), action in of_actions],
         }
 
-    def known(self, memory: Memory, names: dict[str, list[str]] | None) -> dict[str, Recalled]:
+    def known(self, memory: Memory, names: dict[str, Names] | None) -> dict[str, Recalled]:
         """What the memory holds of tasks, states and actions; nothing without names."""
         if names is not None:
             return {level: memory.recall(of_level) for level, of_level in names.items()}
@@ -293,8 +294,8 @@ class Rows:
         return nothing | {"action": Recalled(np.zeros(1), np.zeros(1))}
 
     def measured(
-        self, names: dict[str, list[str]], returns: Floats, boot: Floats, above: Floats
-    ) -> list[tuple[list[str], Ints, Floats]]:
+        self, names: dict[str, Names], returns: Floats, boot: Floats, above: Floats
+    ) -> list[tuple[Names, Ints, Floats]]:
         """What this iteration adds to the memory."""
         values = (
             ("own", returns, self.by_task),
