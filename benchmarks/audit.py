@@ -6,8 +6,8 @@ the 95 % interval over blocks. ``--work`` keeps the parts that were measured. ``
 committed results into docs/audit_results.md, docs/audit.md and docs/howto/recipe.md, and draws the
 figure (with matplotlib) instead of running anything.
 
-Cases ``pairs: mean/A minus B/8`` are what docs/audit.md says about learning. ``audit_worlds.py``
-has every recipe in more worlds.
+Cases ``pairs: mean/A minus B/8`` are what docs/audit.md says about learning.
+``audit_recurrence.py`` has every recipe in more worlds.
 """
 
 import itertools
@@ -52,7 +52,7 @@ from ascribe_lab.audit.run import METRICS
 
 FIGURE = (*PAIRED, "gradient_cosine", "gradient_direction")
 """Metrics of the figure."""
-LEARNED = ("learning_auc", "momentum_auc")
+LEARNED = ("momentum_auc", "learning_auc")
 PAGE = ROOT / "docs" / "audit_results.md"
 SUMMARY = ROOT / "docs" / "audit.md"
 PICTURE = ROOT / "docs" / "figures" / "audit"
@@ -282,26 +282,25 @@ def two_tables(what: str, second: Callable[[AuditTables, int], TableCells]) -> s
 
 
 def pairs() -> str:
-    """Differences in learning, without and with momentum, and what they are like over worlds."""
+    """Differences in learning with momentum, what they are like over worlds, and those without."""
     tables, lines = AuditTables(kept()), {}
     for line in kept("pairs"):
         lines[line["case"].split("/")[1], line["metric"]] = line
     rows = []
     for first, second in PAIRS:
-        row = [f"`{first}` minus `{second}`"]
+        means = []
         for metric in LEARNED:
             mean = lines[f"{first}{MINUS}{second}", metric]
-            first_in, second_in = (
-                {w: tables.lines[w, name, 8, metric]["value"] for w in WORLDS}
-                for name in (first, second)
-            )
-            apart = {world: first_in[world] - second_in[world] for world in WORLDS}
-            others = np.mean([value for world, value in apart.items() if world != "dense"])
-            ends = f"[{mean['low']:+.3f}, {mean['high']:+.3f}]"
-            ahead = sum(value > 0 for value in apart.values())
-            row += [f"{mean['value']:+.3f} {ends}", f"{others:+.3f}", f"{ahead} of {len(WORLDS)}"]
-        rows.append(row)
-    head = [name for metric in LEARNED for name in (metric, "without dense", "worlds ahead")]
+            means.append(f"{mean['value']:+.3f} [{mean['low']:+.3f}, {mean['high']:+.3f}]")
+        learned = [
+            {w: tables.lines[w, name, 8, "momentum_auc"]["value"] for w in WORLDS}
+            for name in (first, second)
+        ]
+        apart = {world: learned[0][world] - learned[1][world] for world in WORLDS}
+        others = np.mean([value for world, value in apart.items() if world != "dense"])
+        ahead = f"{sum(value > 0 for value in apart.values())} of {len(WORLDS)}"
+        rows.append([f"`{first}` minus `{second}`", means[0], f"{others:+.3f}", ahead, means[1]])
+    head = [LEARNED[0], "without dense", "worlds ahead", LEARNED[1]]
     return markdown(["difference", *head], rows) + "\n"
 
 

@@ -51,7 +51,7 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "audit_policy": TORCH,
     "audit_predictor": (),
     "audit_released": ("verl",),
-    "audit_worlds": (),
+    "audit_recurrence": (),
     "capture": TORCH,
     "correction": (),
     "conversations": ("transformers", "minecraft_data", "snowballstemmer"),

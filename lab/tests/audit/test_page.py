@@ -54,6 +54,12 @@ def test_the_claims_hold_in_the_results(benchmark_script: ModuleType) -> None:
         assert all(line[end] > 0 for line in found)
 
 
+def test_tables_by_recurrence_are_those_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = script("audit_recurrence", monkeypatch)
+    text = module.PAGE.read_text(encoding="utf-8")
+    assert module.filled(text) == text
+
+
 def test_momentum_takes_part_of_the_lead_of_sbc(benchmark_script: ModuleType) -> None:
     """What docs/audit.md says of its table, from the lines alone."""
     lines = {(line["case"], line["metric"]): line for line in benchmark_script.kept("pairs")}

@@ -66,9 +66,8 @@ def _arrays(
 
 def _looks(random: np.random.Generator, *parts: Ints) -> Floats:
     """Vectors that are sums of one for each value of each part of a state."""
-    return np.sum(
-        [random.normal(size=(part.max() + 1, DIMENSIONS))[part] for part in parts], axis=0
-    )
+    vectors = [random.normal(size=(part.max() + 1, DIMENSIONS))[part] for part in parts]
+    return np.asarray(np.sum(vectors, axis=0))
 
 
 def _quest(random: np.random.Generator, *, legs: int, pull: float) -> Arrays:
@@ -90,13 +89,17 @@ def _quest(random: np.random.Generator, *, legs: int, pull: float) -> Arrays:
         done[leg] = leg * ROOMS + leads
         done[leg].ravel()[trap] = max(leg - 1, 0) * ROOMS + trap // actions
         done[leg].ravel()[door] = (leg + 1) * ROOMS + (door // actions if leg < legs - 1 else 0)
-    leg, room = np.divmod(np.arange(states), ROOMS)
-    done = done.reshape(states, actions)
-    stay = np.broadcast_to(np.arange(states)[:, None], done.shape)
-    pays = (done == states).astype(np.float64)
-    chance = np.full(done.shape, 0.9)
-    looks, logits = _looks(random, leg, room), logits.reshape(done.shape)
-    return _arrays(done, stay, chance=chance, pays=pays, logits=logits, looks=looks)
+    shape = (states, actions)
+    leads = done.reshape(shape)
+    stay = np.broadcast_to(np.arange(states)[:, None], shape)
+    return _arrays(
+        leads,
+        stay,
+        chance=np.full(shape, 0.9),
+        pays=(leads == states).astype(np.float64),
+        logits=logits.reshape(shape),
+        looks=_looks(random, *np.divmod(np.arange(states), ROOMS)),
+    )
 
 
 def _compaction(random: np.random.Generator) -> Arrays:

@@ -1,16 +1,15 @@
 """More worlds of ``ascribe audit``: discounts, one rollout per task, and recurrence.
 
-Case ``WORLD/RECIPE``, for every recipe in the worlds that ``audit.py`` leaves out, and for some in
-the others: learning with momentum (``momentum_auc``) and without (``learning_auc``), and
-how the gradient of a policy that has learned already agrees with that of success
-(``update_cosine``: of 32 batches; ``gradient_direction``: the bias alone, at the start).
+Case ``WORLD/RECIPE``, for every recipe in the worlds that ``audit.py`` leaves out: learning with
+momentum (``momentum_auc``) and without (``learning_auc``), and the cosine of the gradients of 32
+batches and that of success, for a policy that has learned already (``update_cosine``).
 ``RECIPE@GAMMA`` is the recipe with another discount. ``RECIPE@tuned`` has the one of ``GAMMAS``,
 and its default, with which it learned best on other tasks (``TUNED_ON``); ``gamma`` is that one.
 
 ``single: WORLD/RECIPE`` compares recipes at equal episodes: tasks of a block take turns in groups
 of eight, or every task has one rollout in every update (``RECIPE, one rollout``). Recipes have the
-discount that is tuned in groups. ``recurrence: WORLD/RECIPE/WORDINGS`` are figures by how many
-wordings a state has, and ``alone`` is the share of steps alone in their text; recipes have their
+discount that is tuned in groups. ``recurrence: RECIPE/SHARE`` is learning in ``graph`` with this
+share of paraphrased texts, and ``alone`` the share of steps alone in their text; recipes have their
 tuned discount. ``METRIC_low`` and ``METRIC_high`` bound the 95 % interval over blocks of tasks.
 
 What is measured is kept in ``--work`` as it comes, so a run that was stopped goes on there.
@@ -44,16 +43,16 @@ RECIPES = (
 )
 """One form of each family. ``rloo`` and ``entropy`` are as ``grpo``, and ``audit.py`` compares the
 other forms in eight worlds."""
-AGAIN = RECIPES[-4:]
-"""Recipes that are measured in those eight worlds too."""
+CANDIDATES = tuple(
+    f"candidates:{name}" for name in ("HiddenCritic", "PooledClusters", "ByTool", "CheapProgress")
+)
+"""What ``candidates.py`` has for states that never recur, as it is by default."""
+EVERY = (*RECIPES, *CANDIDATES)
 GAMMAS = (0.8, 0.9, 0.95, 0.99, 1.0)
 GRIDS = ("returns", "sbc_exact")
-"""Recipes that are reported with each of ``GAMMAS``."""
+"""Recipes that are reported with each of ``GAMMAS``, and with the one that is tuned."""
 SINGLE = {"reinforce_pp": "grpo", "returns_memory": "returns", "sbc_memory": "sbc_exact"}
 """Recipes for one rollout per task, and those whose discount they have."""
-DISCOUNTED = tuple(
-    name for name in RECIPES if name not in SINGLE and hasattr(scored_recipe(name), "gamma")
-)
 GROUPED = ("grpo", "returns", "sbc_exact")
 """Recipes in groups of eight beside them."""
 LINES = (
@@ -61,16 +60,17 @@ LINES = (
     *("sbc_exact", "sbc"),
 )
 """Recipes of the figure by recurrence."""
-WORDINGS = (1, 4, 12, 40, 120, 500)
-RECURRING = ("graph", "quest60")
-"""Worlds of the figure by recurrence."""
-SHOWN = ("momentum_auc", "learning_auc", "update_cosine", "gradient_direction")
+PARAPHRASED = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+"""Shares of steps whose text is one of 500 wordings, in the figure."""
+RECURRING = "graph"
+"""The world of the figure by recurrence."""
+SHOWN = ("momentum_auc", "learning_auc", "update_cosine")
 SETTINGS = replace(FULL, blocks=4, batches=3, gamma=1.0, seed=41)
 TUNED_ON = replace(SETTINGS, blocks=3, seed=1041)
 AT_EQUAL_EPISODES = replace(SETTINGS, blocks=4, tasks=32, updates=40, seed=2041)
 PAGE = ROOT / "docs" / "audit_results.md"
 PICTURE = ROOT / "docs" / "figures" / "audit_recurrence"
-COMMITTED = RESULTS / "audit_worlds.jsonl"
+COMMITTED = RESULTS / "audit_recurrence.jsonl"
 
 Values = dict[str, list[float]]
 """By metric, one number for each block."""
@@ -81,7 +81,7 @@ class Kept:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / "audit_worlds.jsonl"
+        self.path = folder / "audit_recurrence.jsonl"
         lines = read_lines(self.path) if self.path.exists() else []
         self.values: dict[str, Values] = {line["key"]: line["values"] for line in lines}
 
@@ -111,7 +111,7 @@ def main() -> None:
         figure(committed(), PICTURE)
         return
     work = {"type": Path, "help": "folder for what was measured"}
-    with Figures("audit_worlds", work=work) as figures, tempfile.TemporaryDirectory() as spare:
+    with Figures("audit_recurrence", work=work) as figures, tempfile.TemporaryDirectory() as spare:
         kept = Kept(figures.options.work or Path(spare))
         worlds = ("reworded",) if figures.quick else (*RARE_WORLDS, *WORLDS)
         for case, values in measured(kept, worlds, quick=figures.quick):
@@ -127,19 +127,19 @@ def main() -> None:
 def measured(kept: Kept, worlds: tuple[str, ...], *, quick: bool) -> Iterator[tuple[str, Values]]:
     """Every case and its values."""
     for world in worlds:
-        for name in RECIPES[:2] if quick else AGAIN if world in WORLDS else RECIPES:
+        for name in RECIPES[:2] if quick else () if world in WORLDS else EVERY:
             yield f"{world}/{name}", kept.get(f"{world}/{name}", partial(scored, world, name))
         for name in (f"{name}@{gamma:g}" for name in GRIDS for gamma in GAMMAS):
             if not quick:
                 yield f"{world}/{name}", kept.learned("grid", world, name, SETTINGS)
     for world in worlds:
-        yield from ((f"single: {case}", values) for case, values in at_equal_episodes(kept, world))
-    for world in () if quick else RECURRING:
-        yield from ((f"recurrence: {case}", values) for case, values in by_recurrence(kept, world))
+        yield from at_equal_episodes(kept, world)
+    if not quick:
+        yield from by_recurrence(kept)
     for world in worlds:
-        for name in GRIDS if quick or world in WORLDS else DISCOUNTED:
+        for name in GRIDS:
             gamma = tuned_gamma(kept, world, name)
-            values = kept.learned("tuned", world, f"{name}@{gamma:g}", SETTINGS)
+            values = kept.learned("grid", world, f"{name}@{gamma:g}", SETTINGS)
             yield f"{world}/{name}@tuned", values | {"gamma": [gamma]}
 
 
@@ -179,25 +179,25 @@ def at_equal_episodes(kept: Kept, world: str) -> Iterator[tuple[str, Values]]:
     grouped = replace(AT_EQUAL_EPISODES, parts=8)
     for name in GROUPED:
         values = kept.learned("groups", world, with_tuned(kept, world, name), grouped)
-        yield f"{world}/{name}", values
+        yield f"single: {world}/{name}", values
     single = replace(AT_EQUAL_EPISODES, learning_size=1)
     for name in SINGLE:
         values = kept.learned("single", world, with_tuned(kept, world, name), single)
-        yield f"{world}/{name}, one rollout", values
+        yield f"single: {world}/{name}, one rollout", values
         reference = kept.learned("groups", world, "grpo", grouped)["momentum_auc"]
         apart = np.array(values["momentum_auc"]) - reference
-        yield f"{world}/{name}, one rollout, minus grpo", {"momentum_auc": apart.tolist()}
+        yield f"single: {world}/{name}, one rollout, minus grpo", {"momentum_auc": apart.tolist()}
 
 
-def by_recurrence(kept: Kept, world: str) -> Iterator[tuple[str, Values]]:
-    """Learning of the recipes of the figure, by the number of wordings."""
-    for wordings in WORDINGS:
-        settings = replace(SETTINGS, paraphrase=1.0, wordings=wordings)
-        yield f"{world}/{wordings}", {"alone": [alone(settings, world)]}
+def by_recurrence(kept: Kept) -> Iterator[tuple[str, Values]]:
+    """Learning of the recipes of the figure, by the share of paraphrased texts."""
+    for share in PARAPHRASED:
+        settings = replace(SETTINGS, blocks=8, paraphrase=share, wordings=500)
+        yield f"recurrence: {share:g}", {"alone": [alone(settings, RECURRING)]}
         for name in LINES:
-            chosen = with_tuned(kept, world, name)
-            values = kept.learned(f"recurrence, {wordings}", world, chosen, settings)
-            yield f"{world}/{name}/{wordings}", values
+            chosen = with_tuned(kept, RECURRING, name)
+            values = kept.learned(f"recurrence, {share:g}", RECURRING, chosen, settings)
+            yield f"recurrence: {name}/{share:g}", values
 
 
 def alone(settings: Settings, world: str) -> float:
@@ -231,11 +231,10 @@ def filled(text: str) -> str:
     """The page with the tables of the committed results."""
     lines = committed()
     learning = [("", "momentum_auc"), ("@tuned", "momentum_auc")]
-    directions = [("", metric) for metric in SHOWN[1:]]
+    directions = [("", "learning_auc"), ("", "update_cosine")]
     tables = {
-        "more worlds": by_world(lines, RECIPES, tuple(RARE_WORLDS), learning),
-        "directions": by_world(lines, RECIPES, tuple(RARE_WORLDS), directions),
-        "again": by_world(lines, AGAIN, tuple(WORLDS), learning),
+        "more worlds": by_world(lines, EVERY, tuple(RARE_WORLDS), learning),
+        "directions": by_world(lines, EVERY, tuple(RARE_WORLDS), directions),
         "discounts": discounts(lines),
         "single": single(lines),
     }
@@ -245,18 +244,16 @@ def filled(text: str) -> str:
 def by_world(
     lines: Lines, names: Sequence[str], worlds: tuple[str, ...], columns: list[tuple[str, str]]
 ) -> str:
-    """Metrics of recipes, or of a form of each, in some worlds, and their means but ``dense``."""
+    """Metrics of recipes, or of a form of each, in some worlds, as far as they were measured."""
     rows = []
     for name in names:
         values = {}
         for world in worlds:
             cases = [(f"{world}/{name}{form}", metric) for form, metric in columns]
             values[world] = [lines[case]["value"] for case in cases if case in lines]
-        counted = [each for world, each in values.items() if world != "dense"]
-        cells = (*values.values(), np.mean(counted, axis=0))
-        rows.append([f"`{name}`", *(" / ".join(f"{v:.3f}" for v in each) for each in cells)])
-    mean = "mean without dense" if "dense" in worlds else "mean"
-    return markdown(["recipe", *worlds, mean], rows) + "\n"
+        cells = [" / ".join(f"{value:.3f}" for value in each) for each in values.values()]
+        rows.append([f"`{name.removeprefix('candidates:')}`", *cells])
+    return markdown(["recipe", *worlds], rows) + "\n"
 
 
 def discounts(lines: Lines) -> str:
@@ -276,9 +273,8 @@ def discounts(lines: Lines) -> str:
                 for values in table.values()
             ]
             rows.append([f"`{case}`", *cells])
-    for name in DISCOUNTED:
-        found = [lines.get((f"{world}/{name}@tuned", "gamma")) for world in ALL_WORLDS]
-        rows.append([f"`{name}`, tuned", *(f"{line['value']:g}" if line else "" for line in found)])
+        chosen = [f"{lines[f'{world}/{name}@tuned', 'gamma']['value']:g}" for world in ALL_WORLDS]
+        rows.append([f"`{name}`, tuned", *chosen])
     return markdown(["recipe", *ALL_WORLDS], rows) + "\n"
 
 
@@ -301,30 +297,21 @@ def figure(lines: Lines, path: Path) -> None:
     """Draw learning by the share of steps alone in their text, as PNG and SVG."""
     from matplotlib.figure import Figure  # noqa: PLC0415 (no other part needs it)
 
-    drawing = Figure((10.0, 4.2), layout="constrained")
-    axes = drawing.subplots(1, len(RECURRING), squeeze=False)[0]
-    for axis, world in zip(axes, RECURRING, strict=True):
-        cases = [f"recurrence: {world}/{{}}{wordings}" for wordings in WORDINGS]
-        shares = [100 * lines[case.format(""), "alone"]["value"] for case in cases]
-        for place, name in enumerate(LINES):
-            found = [lines[case.format(f"{name}/"), "momentum_auc"] for case in cases]
-            style = {"color": f"C{place}", "linestyle": "--" if place < 2 else "-"}
-            axis.plot(
-                shares, [f["value"] for f in found], marker="o", markersize=3, label=name, **style
-            )
-            axis.fill_between(
-                shares,
-                [f["low"] for f in found],
-                [f["high"] for f in found],
-                alpha=0.08,
-                color=f"C{place}",
-            )
-        axis.set_title(world, fontsize=10)
-        axis.set_xlabel("steps alone in their text, %")
-        axis.grid(color="0.9")
-        axis.set_axisbelow(True)
-    axes[0].set_ylabel("learning with momentum, tuned discounts")
-    drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=9)
+    drawing = Figure((7.0, 4.2), layout="constrained")
+    axis = drawing.subplots()
+    shares = [100 * lines[f"recurrence: {share:g}", "alone"]["value"] for share in PARAPHRASED]
+    for place, name in enumerate(LINES):
+        cases = [f"recurrence: {name}/{share:g}" for share in PARAPHRASED]
+        found = [lines[case, "momentum_auc"] for case in cases]
+        middle, low, high = ([line[end] for line in found] for end in ("value", "low", "high"))
+        style = {"color": f"C{place}", "linestyle": "--" if place < 2 else "-"}
+        axis.plot(shares, middle, marker="o", markersize=3, label=name, **style)
+        axis.fill_between(shares, low, high, alpha=0.08, color=f"C{place}")
+    axis.set_xlabel("steps alone in their text, %")
+    axis.set_ylabel(f"learning in {RECURRING}, discounts tuned")
+    axis.grid(color="0.9")
+    axis.set_axisbelow(True)
+    drawing.legend(loc="outside right center", fontsize=9)
     save_figure(drawing, path)
 
 
