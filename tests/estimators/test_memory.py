@@ -212,7 +212,7 @@ def test_what_a_memory_cannot_do():
 @pytest.mark.parametrize(
     ("visits", "entry"),
     [
-        (10**400, [0, 1.0, 1.0]),
+        (10**30, [0, 1.0, 1.0]),
         (-5, [0, 1.0, 1.0]),
         (1, [100_000, 1.0, 1.0]),
         (1, [-(10**30), 1.0, 1.0]),
@@ -225,3 +225,12 @@ def test_what_a_memory_cannot_do():
 def test_a_damaged_memory_is_refused(visits, entry):
     with pytest.raises(ValueError, match="damaged"):
         Memory.of(0.5, {"tasks": {"a": [visits, {"own": entry}]}})
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("method", BOTH)
+def test_explanations_say_that_earlier_iterations_count(method):
+    credit = method(table(ONE_LOST), history=method(table(ONE_WON)).history)
+    for term in credit.terms.values():
+        for sentence in term.explanation.sentences:
+            assert "earlier iterations" in sentence.text + sentence.beyond

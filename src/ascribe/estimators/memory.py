@@ -29,8 +29,8 @@ FORGOTTEN = 0.5
 """An entry that will count for fewer rows, and was not measured in this visit, is dropped."""
 MOST = 200_000
 """Entries of a memory; each takes about 60 bytes in a checkpoint."""
-LARGEST = 1e15
-"""No number of rows or visits, and no return, is larger."""
+LARGEST = 1e120
+"""No number of rows and no return is larger: rewards are at most 1e100."""
 
 Entry = tuple[int, float, float]
 """The visit that an entry was changed in, its weight then, and its mean."""
@@ -125,7 +125,7 @@ class Memory:
 def _task(visits: Any, entries: dict[str, Any]) -> Task:
     """A task as a history holds it; raises if it holds none."""
     read = {name: (int(i), float(w), float(m)) for name, (i, w, m) in entries.items()}
-    if not all(0 <= i < visits <= LARGEST for i, _, _ in read.values()):
+    if not all(0 <= i < visits < 2**53 for i, _, _ in read.values()):
         raise ValueError("a visit that was not yet")
     if not all(0 < w <= LARGEST and abs(m) <= LARGEST for _, w, m in read.values()):
         raise ValueError("a weight or a mean that cannot be")

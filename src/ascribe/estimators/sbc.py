@@ -18,6 +18,7 @@ from ascribe.estimators.clusters import BY_TEXT, Clustering
 from ascribe.estimators.credit import Credit, Explanation, Metric, Reason, Sentence
 from ascribe.estimators.memory import Memory, Names, Recalled, against, hashed, task_names
 from ascribe.estimators.relative import Norm, TermScale, equalised, relative
+from ascribe.estimators.returns import REMEMBERED
 from ascribe.fingerprints import present
 from ascribe.groups import Groups
 from ascribe.groups.cluster import cluster
@@ -66,6 +67,7 @@ WEIGHED = "the recipe weighs several such comparisons"
 TASK = Sentence(
     "{peers} steps of this task returned {baseline} on average; this one returned {own}", WEIGHED
 )
+TASK_REMEMBERED = Sentence(REMEMBERED.text, WEIGHED)
 STATE = Sentence(
     "{peers} steps in this state returned {baseline} on average; the {alike} that did the same "
     "returned {own}",
@@ -73,6 +75,7 @@ STATE = Sentence(
     "that came from the same state",
 )
 ALONE = Sentence("no other step is in this state; this one returned {own}", WEIGHED)
+EARLIER = "the recipe counts the steps of earlier iterations too"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,8 +175,8 @@ class SBC(Clustering):
         met[(met == Reason.CREDITED) & np.append(visits == 1, False)[rows.state]] = Reason.SINGLETON
         met[(met == Reason.CREDITED) & (rows.state < 0)] = Reason.MISSING_STATE
         peers[met != Reason.CREDITED] = 0.0
-        by_task = partial(compared.explained, TASK)
-        by_peers = partial(_explain_peers, rows, returns - late)
+        by_task = partial(compared.explained, TASK if names is None else TASK_REMEMBERED)
+        by_peers = partial(_explain_peers, rows, returns - late, remembers=names is not None)
         terms = {
             "own": self.term(table, own, reason, steps.group, explain=by_task),
             "step": self.term(table, peers, met, groups.labels, explain=by_peers),
@@ -373,13 +376,14 @@ def _mean(values: Floats, labels: Ints, count: int) -> Floats:
     return segments.pick(segments.mean(values, labels, count), labels)
 
 
-def _explain_peers(rows: Rows, returns: Floats) -> Explanation:
+def _explain_peers(rows: Rows, returns: Floats, *, remembers: bool) -> Explanation:
     """The mean return of same-action peers, compared with the mean return in the state."""
     in_state = relative(returns, rows.state, rows.state_count, Norm("mean")).explained(STATE)
     pair, pairs = segments.pairs(rows.state, rows.action, rows.action_count)
     alike = np.where(pair >= 0, np.append(segments.size(pair, pairs), 0)[pair], 1)
     own = np.where(pair >= 0, segments.pick(segments.mean(returns, pair, pairs), pair), returns)
     alone = in_state.peers < 2
-    return replace(
-        in_state, own=own, sentences=(STATE, ALONE), way=alone.astype(np.int8), alike=alike
-    )
+    said: tuple[Sentence, ...] = (STATE, ALONE)
+    if remembers:
+        said = tuple(replace(each, beyond=EARLIER) for each in said)
+    return replace(in_state, own=own, sentences=said, way=alone.astype(np.int8), alike=alike)
