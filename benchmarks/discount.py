@@ -7,7 +7,9 @@ the rule sees one batch of the first policy. Rules:
 
 - ``fixed``: 0.95, the default.
 - ``median``: 1 / (1 - gamma) is the median length of the successes.
-- ``proposed``: their harmonic mean length (``ascribe.steps.discount``).
+- ``harmonic``: it is their harmonic mean length.
+- ``proposed``: it is 1.5 times their median length (``ascribe.steps.discount``). The factor was
+  chosen in these worlds; from 1 to 3 the mean regret differs by less than 0.006.
 - ``held_out``: of ``GAMMAS``, the one whose credit of state and action in half of the trajectories
   agrees best with what the same state and action returned, undiscounted, in the other half.
 - ``sbc_fixed``, ``sbc_proposed``: what ``sbc`` on exact states loses with 0.95, and with the larger
@@ -130,12 +132,12 @@ WORLDS = {name: world for name, world in ALL_WORLDS.items() if world.pays_once} 
 # Rules: a table in, a discount out.
 
 
-def by_median(table: StepTable) -> float:
-    """``1 / (1 - gamma)`` is the median length of the successes."""
+def by_length(table: StepTable, *, harmonic: bool) -> float:
+    """``1 / (1 - gamma)`` is the median, or harmonic mean, length of the successes."""
     steps = arrange(table)
     returns = episode_return(steps.reward, steps.trajectory, steps.trajectory_count)
     length = np.bincount(steps.trajectory)[returns > returns.mean()]
-    return 1.0 - 1.0 / max(float(np.median(length)), 1.2)
+    return 1.0 - 1.0 / max(1.0 / np.mean(1.0 / length) if harmonic else np.median(length), 1.2)
 
 
 def by_proposal(table: StepTable) -> float:
@@ -173,7 +175,8 @@ def _half(task: Any, random: np.random.Generator) -> Any:
 
 RULES: dict[str, Callable[[StepTable], float]] = {
     "fixed": lambda _: FIXED,
-    "median": by_median,
+    "median": partial(by_length, harmonic=False),
+    "harmonic": partial(by_length, harmonic=True),
     "proposed": by_proposal,
     "held_out": by_halves,
 }

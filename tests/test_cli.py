@@ -66,8 +66,8 @@ def test_check_clean_file(good_file: Path):
         assert line in flat(result.stdout)
     assert [line.split(" (")[0] for line in said.pop("situation")] == [
         "States recur",
-        "A discount of 0.95 leaves 0.81 of a reward 4 steps later, the median length; 0.78, "
-        "proposed for returns from 6 successes, leaves 0.37.",
+        "A discount of 0.95 leaves 0.81 of a reward 4 steps later, the median length; 0.87, "
+        "proposed for returns from 6 successes, leaves 0.57.",
     ]
     assert said == {
         "file": str(good_file),

@@ -59,5 +59,5 @@ def test_the_first_batch_of_a_recipe_says_what_its_discount_leaves(
     credit_steps(table, recipe("grpo"))  # has no discount
     assert caplog.messages == [
         f"{by!r}. A discount of 0.951 leaves 0.011 of a reward 90 steps later, the median length; "
-        "0.989, proposed from 4 successes, leaves 0.37."
+        "0.9926, proposed from 4 successes, leaves 0.51."
     ]

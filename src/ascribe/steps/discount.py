@@ -1,8 +1,7 @@
 """The discount that suits the successes of a table.
 
 ``1 / (1 - γ)`` is how many steps before a reward an action is still credited with much of it. The
-proposal sets it to the harmonic mean length of the successes: quick ones show how many steps a task
-takes, slow ones often wander, and credit for wandering is noise. What a policy learns by this rule,
+proposal sets it to 1.5 times the median length of the successes. What a policy learns by this rule,
 and by others, is in ``benchmarks/discount.py``.
 """
 
@@ -14,6 +13,8 @@ from ascribe.steps.check import arrange
 from ascribe.steps.returns import episode_return
 from ascribe.steps.table import StepTable
 
+REACH = 1.5
+"""How far back a reward is credited, in lengths of a success."""
 FEWEST = 4
 """Successes that a proposal needs."""
 USUAL = 0.95
@@ -54,9 +55,9 @@ class Discount:
 
 
 def propose_discount(table: StepTable) -> Discount:
-    """The discount for recipes with a parameter ``gamma``: ``1 - γ = mean of 1 / length``.
+    """The discount for recipes with a parameter ``gamma``: ``1 / (1 - γ) = 1.5 median length``.
 
-    The mean is over trajectories that returned more than the mean of all. It has two digits.
+    The median is over trajectories that returned more than the mean of all.
 
     Raises:
         TableError: if the rows of the table cannot be put in order.
@@ -77,6 +78,6 @@ def propose_discount(table: StepTable) -> Discount:
     elif successes < FEWEST:
         problem = f"fewer than {FEWEST} trajectories returned more than the mean"
     else:
-        share = min(float(np.mean(1.0 / length[better])), 0.5)
+        share = min(1.0 / (REACH * float(np.median(length[better]))), 0.5)
         return Discount(round(1.0 - float(f"{share:.2g}"), 9), successes, median)
     return Discount(None, successes, median, problem)
