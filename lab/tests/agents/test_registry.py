@@ -20,7 +20,7 @@ ONE_TURN = ("maths", "team", "pivots")
 ALL = [(name, style) for name, styles in AGENTS.items() for style in styles]
 
 
-LISTED = ("alfworld", "webshop", "sokoban", "ezpoints", "textcraft", "other")
+LISTED = ("alfworld", "webshop", "sokoban", "ezpoints", "textcraft", "repository", "other")
 """Whose environments list the admissible actions."""
 
 

@@ -79,7 +79,7 @@ def test_it_is_refused_where_commands_cannot_be_confined(monkeypatch: pytest.Mon
 
 @needs_sandbox
 def test_the_contract_is_kept() -> None:
-    factory = partial(make, "repository", horizon=3)
+    factory = partial(make, "repository", horizon=3, listed=True)
     report = check_environment(factory, seeds=2)
     assert report.findings == ()
 

@@ -160,7 +160,7 @@ _CHOICES = TextPrompt(
 )
 
 CHOICES: dict[str, TextPrompt] = {
-    **dict.fromkeys(("alfworld", "ezpoints", OTHER, "sokoban", "webshop"), _CHOICES),
+    **dict.fromkeys(("alfworld", "ezpoints", OTHER, "repository", "sokoban", "webshop"), _CHOICES),
     "textcraft": replace(
         _CHOICES,
         body="{start}\n\n{past}{choices}",

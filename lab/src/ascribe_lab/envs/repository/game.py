@@ -65,6 +65,8 @@ class Repository(TextEnvironment[WorkingCopy]):
         horizon: an episode is truncated after so many commands.
         live: whether the folder's name, dates and durations are the machine's, which no two
             episodes share; otherwise they follow from the seed.
+        listed: whether the commands of ``example_actions`` are listed as the admissible ones, for
+            the prompts ``choices``; others may be given all the same.
         expert: whether info carries ``expert_action``.
 
     Raises:
@@ -80,6 +82,7 @@ class Repository(TextEnvironment[WorkingCopy]):
         bugs: Sequence[int] = (1, 2),
         horizon: int = 20,
         live: bool = False,
+        listed: bool = False,
         expert: bool = False,
     ) -> None:
         super().__init__(horizon=horizon, expert=expert)
@@ -88,7 +91,7 @@ class Repository(TextEnvironment[WorkingCopy]):
         if find_spec("pytest") is None:
             raise MissingExtraError("pytest", "repository")
         check_sandbox()
-        self.bugs, self.live = tuple(bugs), live
+        self.bugs, self.live, self.listed = tuple(bugs), live, listed
 
     def begin(self, task: int, generator: np.random.Generator) -> Start[WorkingCopy]:
         # The repository is the task: the same number makes the same one, whatever the seed.
@@ -127,7 +130,7 @@ class Repository(TextEnvironment[WorkingCopy]):
         except SandboxError as error:
             return Outcome(_shown(-1, f"{error}. Nothing has changed.\n"), valid=False)
         valid, shown = self._show(episode, done)
-        episode.last = command
+        episode.last = command if valid else episode.last
         episode.read |= {path for path in episode.project.stages if path in command}
         return Outcome(shown, valid=valid)
 
@@ -175,7 +178,13 @@ class Repository(TextEnvironment[WorkingCopy]):
                 return edit or f"git checkout -- {path}"
         return SUBMIT if episode.tested == episode.digest else TEST
 
+    def admissible(self, episode: WorkingCopy) -> list[str] | None:
+        return self._examples(episode) if self.listed else None
+
     def more_info(self, episode: WorkingCopy) -> Info:
+        return {"example_actions": self._examples(episode)}
+
+    def _examples(self, episode: WorkingCopy) -> list[str]:
         """Commands to try: edits, the right one and one astray; a look; the last one; the end."""
         edits = [
             episode.project.edit(path, episode.text(path), astray)
@@ -183,7 +192,7 @@ class Repository(TextEnvironment[WorkingCopy]):
             for astray in (0, 1)
         ]
         others = [f"cat -n {TESTS}", TEST, episode.last, SUBMIT]
-        return {"example_actions": list(dict.fromkeys([*filter(None, edits), *others]))}
+        return list(dict.fromkeys([*filter(None, edits), *others]))
 
 
 @lru_cache(maxsize=256)
