@@ -166,6 +166,18 @@ def test_a_command_that_fills_the_folder_changes_nothing() -> None:
 
 
 @needs_sandbox
+@pytest.mark.parametrize("command", ["rm -r $PWD", "mv $PWD /tmp/b; ln -s /etc $OLDPWD$PWD"])
+def test_the_folder_cannot_go(command: str) -> None:
+    with pytest.raises(SandboxError, match="cannot be read back"):
+        shell(command)
+
+
+@needs_sandbox
+def test_a_file_with_two_names_is_both() -> None:
+    assert shell("ln a.py b.py").files == dict.fromkeys(("a.py", "b.py"), b"a = 1\n")
+
+
+@needs_sandbox
 def test_live_texts_do_not_recur_and_states_do() -> None:
     env = Repository(live=True)
     seen = []

@@ -48,7 +48,8 @@ timeout -s KILL {SECONDS} chroot "$root" prlimit {LIMITS} \
     env -C "/$folder" PATH="$path" HOME=/tmp bash -c "$command" > "$spare/output" 2>&1 < /dev/null
 echo $? > "$spare/code"
 kill -9 -1 # what the command left running: this is process 1 of its namespace
-tar c --mtime=@1767225600 -C "$spare" code output -C "$root" "$folder" | head -c {MOST_BYTES}
+tar c --hard-dereference --mtime=@1767225600 -C "$spare" code output -C "$root" "$folder" \
+    | head -c {MOST_BYTES}
 """
 
 
@@ -119,6 +120,8 @@ def _ran(archive: bytes, name: str) -> Ran:
         tarfile.open(fileobj=io.BytesIO(archive)) as tar,
         tarfile.open(fileobj=folder, mode="w") as kept,
     ):
+        if not tar.getmember(name).isdir():
+            raise ValueError("it is no folder any more")
         for member in tar:
             data = tar.extractfile(member) if member.isreg() else None
             if member.name.startswith(name):
