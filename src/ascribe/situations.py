@@ -99,8 +99,8 @@ SITUATIONS = (
         (LONG, math.inf),
         "returns",
         PROPOSED,
-        "over many steps the discount matters more than most recipes",
-        "estimators/returns",
+        "in long worlds 0.95 lost 0.11 of mean success to the best discount, the proposal 0.05",
+        "benchmarks",
     ),
 )
 """The recommendation. The first row that fits a table is its row."""
