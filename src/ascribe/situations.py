@@ -61,17 +61,13 @@ class Situation:
         return states in self.states and all(low <= n <= high for (low, high), n in sizes)
 
 
-WITH_MEMORY = "earlier iterations of the task take the place of a group"
+WITH_MEMORY = "with a memory, one rollout learned like groups of eight with grpo, or faster"
 SITUATIONS = (
     Situation(
         (*RECUR, *KEYED, *NEVER), ANY, ONE, "grpo", "none", "one step has one outcome", "concepts"
     ),
-    Situation(
-        (*RECUR, *KEYED), ONE, SEVERAL, "sbc with memory", LARGER, WITH_MEMORY, "estimators/sbc"
-    ),
-    Situation(
-        NEVER, ONE, SEVERAL, "returns with memory", PROPOSED, WITH_MEMORY, "estimators/returns"
-    ),
+    Situation((*RECUR, *KEYED), ONE, SEVERAL, "sbc with memory", LARGER, WITH_MEMORY, "audit"),
+    Situation(NEVER, ONE, SEVERAL, "returns with memory", PROPOSED, WITH_MEMORY, "recurrence"),
     Situation(
         RECUR, SEVERAL, SEVERAL, "sbc", LARGER, "it learned fastest in small policies", "learning"
     ),
@@ -81,8 +77,8 @@ SITUATIONS = (
         SEVERAL,
         "sbc after ascribe states",
         LARGER,
-        "a key finds peers",
-        "howto/state",
+        "with a key it learned faster than returns",
+        "recurrence",
     ),
     Situation(
         NEVER,
@@ -90,8 +86,8 @@ SITUATIONS = (
         (2, LONG - 1),
         "returns",
         PROPOSED,
-        "recipes that compare states have nothing to compare",
-        "estimators/returns",
+        "nothing that was tried learned faster",
+        "recurrence",
     ),
     Situation(
         NEVER,
