@@ -13,10 +13,8 @@ The stages lead from an Arrow table of plain strings to advantages: ingest codes
 looks for problems, credit runs the recipe.
 """
 
-import json
 import tempfile
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +47,6 @@ def main() -> None:
         middle = sizes[-1] if figures.quick else MILLION
         shuffled(figures, tables[middle], middle)
         way_in(figures, tables[middle], middle)
-        remembering(figures, 100 if figures.quick else 1000)
 
 
 def groups(rows: int) -> int:
@@ -137,45 +134,6 @@ def way_in(figures: Figures, table: StepTable, size: int) -> None:
         case = f"{stage}, {size:,} rows"
         figures.emit(case, "cpu_seconds", measured.cpu, "s", "lower", goals.get(stage))
         figures.emit(case, "wall_seconds", measured.wall, "s", "lower")
-
-
-def remembering(figures: Figures, tasks: int) -> None:
-    """One rollout of 20 steps per task, 12 iterations on: the memory, and what crediting costs.
-
-    Each step is in one of 20 states of its task, and takes one of three actions.
-    """
-    for name, states in (("returns", {}), ("sbc", {"states": "exact"})):
-        with_memory, history = recipe(name, memory=0.8, **states), None
-        for number in range(12):
-            table = single_rollouts(tasks, number)
-            history = with_memory(table, history=history).history
-        works = {
-            "none": credit(table, recipe(name, **states)),
-            "memory": Work(lambda: replace(table), partial(with_memory, history=history)),  # noqa: B023
-        }
-        seconds = interleaved(works, rounds=3)
-        case = f"{name} with a memory of {tasks:,} tasks, {len(table):,} rows"
-        figures.emit(case, "cpu_seconds", seconds["memory"].cpu, "s", "lower")
-        more = seconds["memory"].cpu / seconds["none"].cpu
-        figures.emit(case, "times_without", more, "ratio", "lower")
-        figures.emit(case, "history_bytes", len(json.dumps(history)), "bytes", "lower")
-
-
-def single_rollouts(tasks: int, seed: int) -> StepTable:
-    """A rollout of 20 steps for each task."""
-    random, task = np.random.default_rng(seed), np.repeat(np.arange(tasks), 20)
-    step = np.tile(np.arange(20), tasks)
-    names = [f"task {number}" for number in task]
-    return StepTable.from_columns(
-        {
-            "group": names,
-            "trajectory": names,
-            "step": step.tolist(),
-            "state": [f"state {number}" for number in random.integers(20, size=task.size)],
-            "action": [f"go {number}" for number in random.integers(3, size=task.size)],
-            "reward": np.where(step == 19, random.integers(2, size=task.size), 0.0).tolist(),
-        }
-    )
 
 
 def plain_strings(table: StepTable) -> pa.Table:

@@ -22,8 +22,6 @@ METRICS = {
         "peak_bytes",
         "exponent",
         "times_engine_order",
-        "times_without",
-        "history_bytes",
         "wall_seconds",
     },
 }
@@ -70,6 +68,7 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "learning_pivots_smollm2": TRL,
     "learning_smollm2": TRL,
     "learning_team": (*TRL, "peft"),
+    "memory": (),
     "papers": (*TRL, "minecraft_data", "peft"),
     "replay": ("minecraft_data",),
     "repository": (),
