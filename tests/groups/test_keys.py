@@ -146,16 +146,17 @@ def test_a_rule_for_one_tool() -> None:
         seen, order = "look", ["ant", "bee", "cat"]
         for step in range(8):
             order = random.sample(order, 3)
+            action = random.choice(["bag", "queue", "serve", "serve"])
             rows.append(
                 {"group": f"{number % 4}", "trajectory": f"{number}", "step": step}
                 | {"state": ", ".join(order) + (" queue" if seen == "queue" else "")}
-                | {"action": random.choice(["bag", "queue", "serve", "serve"]), "reward": 0.0}
+                | {"action": json.dumps({"name": action, "arguments": {}}), "reward": 0.0}
             )
-            if rows[-1]["action"] == "serve":
+            if action == "serve":
                 won = order[0] == "bee" if seen == "queue" else random.random() < 0.3
                 rows[-1]["reward"] = float(won)
                 break
-            seen = str(rows[-1]["action"])
+            seen = action
     key = propose(StepTable.from_dicts(rows))
     assert key == StateKey(("lists@bag",))
     assert key("b, a", "bag") == key("a, b", "bag") != key("b, a", "queue") == key("b, a")

@@ -42,7 +42,7 @@ SIGNS = 16
 COMMON = 0.05
 """Share of the texts that a counter must be in."""
 MOST_TOOLS = 12
-"""Tools, or first words of actions, up to which a rule may be limited to one."""
+"""Tools up to which a rule may be limited to one."""
 ROUNDING = 1e-9
 """Differences that are relatively smaller are due to rounding."""
 
@@ -99,7 +99,7 @@ def _distinct(states: Coded, tools: Coded) -> tuple[Ints, list[str], list[str]]:
 
 
 def tools_before(table: StepTable) -> Coded:
-    """The tool that the action before each row calls, or its first word; "" for none."""
+    """The tool that the action before each row calls; "" for none."""
     tools, order = _tools(table.action), _order(table)
     trajectory = table.trajectory.codes[order]
     before = np.zeros(len(table), dtype=np.int64)
@@ -109,14 +109,10 @@ def tools_before(table: StepTable) -> Coded:
 
 
 def _tools(actions: Coded) -> Coded:
-    """The tool that each distinct action calls, or its first word; the last entry is for none."""
-    heads = [text[:10_000] for text in actions.values]
-    calls = [first_call(text) if '"name"' in text else None for text in heads]
+    """The tool that each distinct action calls; the last entry is for none."""
+    calls = [first_call(text[:10_000]) if '"name"' in text else None for text in actions.values]
     names = [call[0] if call else "" for call in calls]
-    if not any(names):
-        names = [" ".join(text.split(maxsplit=1)[:1]).lower() for text in heads]
-    names = names if len(set(names)) <= MOST_TOOLS else [""] * len(names)
-    tools = Coded.encode(["", *names])
+    tools = Coded.encode(["", *(names if len(set(names)) <= MOST_TOOLS else [""] * len(names))])
     return Coded(np.roll(tools.codes, -1), tools.values)
 
 
@@ -238,6 +234,7 @@ class _Steps:
     Attributes:
         task: label of the task.
         trajectory: label of the trajectory.
+        fold: part of the trajectories of the task.
         near: label of the task and the step number.
         actions: labels of the actions; of the tools that they call; one for all of them.
         returns: discounted return from each row on.
@@ -247,6 +244,7 @@ class _Steps:
 
     task: Ints
     trajectory: Ints
+    fold: Ints
     near: Ints
     actions: tuple[Ints, ...]
     returns: Floats
@@ -259,9 +257,14 @@ class _Steps:
         task, trajectory, action = (c.codes for c in (table.group, table.trajectory, table.action))
         step = np.unique(table.step, return_inverse=True)[1].astype(np.int64)
         last = np.append(trajectory[1:] != trajectory[:-1], True)[: len(table)]
+        owner = task[last]  # of each trajectory
+        by_task = np.argsort(owner, kind="stable")
+        place = np.empty_like(owner)
+        place[by_task] = np.arange(owner.size) - np.searchsorted(owner[by_task], owner[by_task])
         return _Steps(
             task=task,
             trajectory=trajectory,
+            fold=(place % FOLDS)[np.cumsum(last) - last],
             near=segments.pairs(task, step, len(table))[0],
             actions=(action + 1, _tools(table.action).codes[action], np.zeros_like(action)),
             returns=reward_to_go(np.nan_to_num(table.reward), trajectory, GAMMA),
@@ -345,7 +348,7 @@ class _Steps:
             levels += [groups.labels, acted]
         left, errors = self.returns, np.zeros(self.returns.size)
         for fold in range(FOLDS):
-            out, left = self.trajectory % FOLDS == fold, self.returns
+            out, left = self.fold == fold, self.returns
             for labels in levels:
                 known, count = np.where(out, -1, labels), _counted(labels)[1]
                 size = segments.size(known, count) + SHRINK
