@@ -359,7 +359,7 @@ class _Steps:
     def predicts(self, groups: Groups) -> float:
         """Share of the squared error of the prediction by task and step that states remove."""
         before, after = (float(self.errors(each).sum()) for each in (None, groups))
-        return 1.0 - after / before if np.ptp(self.returns) > 0 else float("nan")
+        return 1.0 - after / before if before and np.ptp(self.returns) > 0 else float("nan")
 
     def after(self, groups: Groups) -> Ints:
         """The state after each row: ``groups.count`` at the end of an episode, -1 if unknown."""
