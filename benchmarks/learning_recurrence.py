@@ -111,7 +111,7 @@ CANDIDATES = (
     *("sbc, clusters", "pooled clusters", "by tool", "cheap progress", "hidden critic"),
     "gae, critic network",
 )
-"""Arms that are given up after the first seeds if they are behind."""
+"""Arms that are run on the first seeds alone if they are behind there."""
 FIRST_LOOK = 4
 """Seeds after which a candidate that is behind is given up."""
 BASE, TRUE, PROPOSED = "returns", "sbc, true state", "sbc, proposed key"
