@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ascribe.steps.check import arrange
+from ascribe.steps.problems import counted
 from ascribe.steps.returns import episode_return
 from ascribe.steps.table import StepTable
 
@@ -45,7 +46,8 @@ class Discount:
 
     def compared(self, gamma: float) -> str:
         """What a recipe's discount leaves of a reward, and the proposal, as a sentence."""
-        later = f"of a reward {self.length:.0f} steps later, the median length"
+        steps = counted(round(self.length), "step")
+        later = f"of a reward {steps} later, the median length"
         proposal = f"none is proposed: {self.problem}"
         if self.gamma is not None:
             # Recipes that compare states lose by less than their default, and returns seldom does.
