@@ -43,6 +43,8 @@ COMMON = 0.05
 """Share of the texts that a counter must be in."""
 MOST_TOOLS = 12
 """Tools up to which a rule may be limited to one."""
+SAMPLE = 1_000_000
+"""Letters of the states from which a key is proposed, because that takes many passes."""
 ROUNDING = 1e-9
 """Differences that are relatively smaller are due to rounding."""
 
@@ -127,13 +129,8 @@ def _order(table: StepTable) -> Ints:
 class Tried(NamedTuple):
     """A rule that was tried, and what it does in addition to the other rules.
 
-    Attributes:
-        rule: as in ``StateKey``.
-        kept: whether it is part of the key.
-        why: the evidence, in words.
-        against: the evidence against it, in standard errors.
-        alone: share of rows alone in their state, without the rule and with it.
-        predicts: held-out prediction of returns, without it and with it; see ``KeyQuality``.
+    ``why`` is the evidence in words, ``against`` that against it, in standard errors; ``alone`` and
+    ``predicts`` are those of ``KeyQuality``, without the rule and with it.
     """
 
     rule: str
@@ -157,8 +154,8 @@ def choose(table: StepTable) -> tuple[StateKey, list[Tried]]:
     anew, until none is refused. Those refused are tried once more, because what one merged wrongly
     may have spoken against another, and then for the results of each tool by themselves.
     """
-    _, table = _real(table)
-    steps, (row, texts, tools) = _Steps.of(table), _distinct(table.state, tools_before(table))
+    table = _sample(_real(table)[1])
+    steps, (row, texts, tools) = _Steps(table), _distinct(table.state, tools_before(table))
     names = list(RULES)
     names[names.index("lists") : 0] = _counters(table)
     places = {name: place for place, name in enumerate(names)}
@@ -174,12 +171,15 @@ def choose(table: StepTable) -> tuple[StateKey, list[Tried]]:
 
     def judged(rules: list[str], rule: str) -> Tried | None:
         """The rule as one of several; None if it merges nothing."""
-        both = (tuple(each for each in rules if each != rule), tuple(rules))
-        codes = [np.unique(under(each), return_inverse=True)[1].astype(np.int64) for each in both]
-        fine, merged = (exact(steps.task, code[row], len(texts)) for code in codes)
+        without = under(tuple(each for each in rules if each != rule))
+        codes = [Coded.encode(each).codes[row] for each in (without, under(tuple(rules)))]
+        fine, merged = (exact(steps.task, code, len(texts)) for code in codes)
         # A rule for one tool also tells its results from the same text of another.
         fine = Groups(*segments.pairs(fine.labels, merged.labels, merged.count))
-        return steps.judge(rule, fine, merged, codes[0][row]) if fine.count > merged.count else None
+        if fine.count == merged.count:
+            return None
+        rank = {text: number for number, text in enumerate(sorted(set(without)))}
+        return steps.judge(rule, fine, merged, np.array([rank[text] for text in without])[row])
 
     def without_refused(rules: list[str]) -> tuple[list[str], list[Tried]]:
         while True:
@@ -227,50 +227,36 @@ def _real(table: StepTable) -> tuple[Ints, StepTable]:
     return rows, table.take(rows)
 
 
-@dataclass(frozen=True, eq=False)
+def _sample(table: StepTable) -> StepTable:
+    """The first tasks, as many as have few letters; of the first one, as many rows."""
+    length = np.array([*map(len, table.state.values), 0])[table.state.codes]
+    order = np.argsort(table.group.codes, kind="stable")
+    group, total = table.group.codes[order], np.cumsum(length[order])
+    fits = np.searchsorted(total, SAMPLE, side="right")
+    if fits < len(table) and group[fits] != group[0]:
+        fits = np.searchsorted(group, group[fits])
+    sample = table.take(np.sort(order[:fits]))
+    return replace(sample, state=sample.state.used())
+
+
 class _Steps:
-    """The rows of a table by trajectory and step.
+    """The rows of a table, which are by trajectory and step, and what follows them."""
 
-    Attributes:
-        task: label of the task.
-        trajectory: label of the trajectory.
-        fold: part of the trajectories of the task.
-        near: label of the task and the step number.
-        actions: labels of the actions; of the tools that they call; one for all of them.
-        returns: discounted return from each row on.
-        last: whether no row follows.
-        ended: whether the episode ended there.
-    """
-
-    task: Ints
-    trajectory: Ints
-    fold: Ints
-    near: Ints
-    actions: tuple[Ints, ...]
-    returns: Floats
-    last: Bools
-    ended: Bools
-
-    @staticmethod
-    def of(table: StepTable) -> "_Steps":
-        """From a table whose rows are in this order."""
-        task, trajectory, action = (c.codes for c in (table.group, table.trajectory, table.action))
+    def __init__(self, table: StepTable) -> None:
+        self.task, self.trajectory = table.group.codes, table.trajectory.codes
+        self.last = np.append(np.diff(self.trajectory) != 0, True)[: len(table)]
+        self.ended = self.last & table.flag("terminated", default=False)
+        self.returns = reward_to_go(np.nan_to_num(table.reward), self.trajectory, GAMMA)
         step = np.unique(table.step, return_inverse=True)[1].astype(np.int64)
-        last = np.append(trajectory[1:] != trajectory[:-1], True)[: len(table)]
-        owner = task[last]  # of each trajectory
+        self.near = segments.pairs(self.task, step, len(table))[0]
+        action = table.action.codes
+        # Exact actions; where these never recur, the tools that they call; or any action.
+        self.actions = (action + 1, _tools(table.action).codes[action], np.zeros_like(action))
+        owner = self.task[self.last]  # of each trajectory
         by_task = np.argsort(owner, kind="stable")
         place = np.empty_like(owner)
         place[by_task] = np.arange(owner.size) - np.searchsorted(owner[by_task], owner[by_task])
-        return _Steps(
-            task=task,
-            trajectory=trajectory,
-            fold=(place % FOLDS)[np.cumsum(last) - last],
-            near=segments.pairs(task, step, len(table))[0],
-            actions=(action + 1, _tools(table.action).codes[action], np.zeros_like(action)),
-            returns=reward_to_go(np.nan_to_num(table.reward), trajectory, GAMMA),
-            last=last,
-            ended=last & table.flag("terminated", default=False),
-        )
+        self.fold = (place % FOLDS)[np.cumsum(self.last) - self.last]
 
     def judge(self, rule: str, fine: Groups, merged: Groups, order: Ints) -> Tried:
         """Whether a rule merges states that differ.
@@ -471,7 +457,7 @@ def measure(
     """
     rows, table = _real(table)
     tools = tools_before(table) if isinstance(key, StateKey) else None
-    steps, states = _Steps.of(table), keyed(table.state, key, tools)
+    steps, states = _Steps(table), keyed(table.state, key, tools)
     groups = exact(steps.task, states.codes, states.values.size)
     purity = found = float("nan")
     if truth is not None:

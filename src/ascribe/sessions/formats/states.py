@@ -23,8 +23,6 @@ CLOSE = 0.05
 """``auto`` takes the first choice that leaves at most so many more steps alone than the best."""
 MANY_ALONE = 0.5
 """Share of steps alone in their state from which most cannot be compared."""
-SAMPLE = 1_000_000
-"""Letters of the states from which a key is proposed, because that takes many passes."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +90,8 @@ def choose(
     proposed = StateKey(), 1.0
     if texts is not None and (state == "cleaned" or (len(tables) > 1 and alone(texts) > CLOSE)):
         if key is None:
-            some = _sample(texts)
-            full = propose(some)
-            # As if the rest were like the sample.
-            gain = alone(some) - alone(replace(some, state=keyed(some.state, full)))
-            proposed = full, alone(texts) - gain
+            full = propose(texts)
+            proposed = full, alone(replace(texts, state=keyed(texts.state, full)))
             # A counter may count pages that differ, and an order may matter: these are left to
             # whoever knows the texts.
             key = StateKey(tuple(rule for rule in full.rules if rule in NOISE))
@@ -106,18 +101,6 @@ def choose(
     best = _best(choices, shares)
     chosen = state or best
     return choices[chosen], ChosenState(chosen, best, shares, key or StateKey(), proposed)
-
-
-def _sample(table: StepTable) -> StepTable:
-    """The first groups, as many as have few letters; of the first one, as many rows."""
-    length = np.array([*map(len, table.state.values), 0])[table.state.codes]
-    order = np.argsort(table.group.codes, kind="stable")
-    group, total = table.group.codes[order], np.cumsum(length[order])
-    fits = np.searchsorted(total, SAMPLE, side="right")
-    if fits < len(table) and group[fits] != group[0]:
-        fits = np.searchsorted(group, group[fits])
-    sample = table.take(np.sort(order[:fits]))
-    return replace(sample, state=sample.state.used())
 
 
 def _best(tables: Mapping[Choice, StepTable], shares: Mapping[Choice, float]) -> Choice:
