@@ -179,7 +179,8 @@ class Repository(TextEnvironment[WorkingCopy]):
         return SUBMIT if episode.tested == episode.digest else TEST
 
     def admissible(self, episode: WorkingCopy) -> list[str] | None:
-        return self._examples(episode) if self.listed else None
+        # Sorted, because a model that prefers the first letter must not find the right edit there.
+        return sorted(self._examples(episode)) if self.listed else None
 
     def more_info(self, episode: WorkingCopy) -> Info:
         return {"example_actions": self._examples(episode)}
