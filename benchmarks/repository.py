@@ -13,8 +13,9 @@ episodes as mini-swe-agent's files.
 - ``forks``, ``certain``: decisions in one state that ``ascribe decisions`` compares, and those that
   it is sure of, kinds of decisions included.
 
-SmolLM2-135M plays with the prompts ``plain``: the share of responses with a command, of steps whose
-command bash could carry out, and of episodes that were solved; ``edited``: of episodes in which it
+SmolLM2-135M writes commands (the prompts ``plain``), or chooses one of a list (``choices``): the
+share of responses with a command, of steps whose command bash could carry out, and of episodes that
+were solved; ``edited``: of episodes in which it
 changed a file. ``--work`` keeps what was played, and a run that was stopped goes on there.
 """
 
@@ -39,11 +40,21 @@ from ascribe_lab.rollout.mini_swe_agent import save_trajectories
 from ascribe_lab.rollout.record import trajectories
 
 common.PACKAGES = ("ascribe-rl", "numpy", "pytest", "torch", "transformers")
-SETUP = Setup("repository", {"live": True}, "plain", "processes")
+WRITE = Setup("repository", {"live": True}, "plain", "processes")
+CHOOSE = Setup("repository", {"live": True, "listed": True}, "choices", "processes")
 SMOLLM2 = Model("smollm2", context=2048)
-PLANS = {
-    "faulty": (Model("faulty"), Plan(8, 16, 20, seed=3, name="repository")),
-    "SmolLM2": (SMOLLM2, Plan(4, 4, 6, 3, "repository", sampling=Sampling(max_tokens=24))),
+CASES = {
+    "faulty": (WRITE, Model("faulty"), Plan(8, 16, 20, 3, "repository")),
+    "SmolLM2 writes": (
+        WRITE,
+        SMOLLM2,
+        Plan(4, 4, 6, 3, "repository", sampling=Sampling(max_tokens=24)),
+    ),
+    "SmolLM2 chooses": (
+        CHOOSE,
+        SMOLLM2,
+        Plan(2, 4, 5, 3, "repository", sampling=Sampling(max_tokens=2)),
+    ),
 }
 
 
@@ -54,19 +65,20 @@ def main() -> None:
         folder = figures.options.work or Path(spare)
         folder.mkdir(parents=True, exist_ok=True)
         if figures.quick:
-            PLANS["faulty"] = (Model("faulty"), Plan(2, 4, 20, seed=3, name="repository"))
-            del PLANS["SmolLM2"]
-        for case, (model, plan) in PLANS.items():
-            measure_policy(figures, case, model, plan, folder)
+            quick = (WRITE, Model("faulty"), Plan(2, 4, 20, 3, "repository"))
+            measure_policy(figures, "faulty", *quick, folder)
+            return
+        for case, (setup, model, plan) in CASES.items():
+            measure_policy(figures, case, setup, model, plan, folder)
 
 
 def measure_policy(
-    figures: common.Figures, case: str, model: Model, plan: Plan, folder: Path
+    figures: common.Figures, case: str, setup: Setup, model: Model, plan: Plan, folder: Path
 ) -> None:
     """What a policy did, how often states recur, and what follows from that."""
     file, clock = folder / f"{case}.parquet", folder / f"{case}.json"
     if not file.exists():
-        played = play_to_file(SETUP, model, plan, file, states="environment")
+        played = play_to_file(setup, model, plan, file, states="environment")
         clock.write_text(json.dumps(asdict(played.clock)))
     rollouts = read(file)
     own, episodes = rollouts.table, list(trajectories(rollouts).values())
