@@ -101,7 +101,9 @@ def test_ids_are_removed_if_they_say_nothing() -> None:
 
 def test_words_for_a_key() -> None:
     assert StateKey().in_words() == "as they are"
-    assert StateKey(("times", "step # of")).in_words() == "under the rules times, step # of"
+    assert StateKey(("times", "ids")).in_words() == "without times and ids"
+    key = StateKey(("times", "step # of", "lists"))
+    assert key.in_words() == "without times and by the rules step # of, lists"
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -176,7 +176,7 @@ def test_the_printed_command_corrects_the_state(tmp_path: Path, monkeypatch: pyt
             message["content"] = re.sub(r"\[.*Z\]", "", message["content"])
             message["content"] += f" Used tokens: {100 * number + 7 * place}" * (place > 0)
     counting = lines(tmp_path, *plain, name="counts.jsonl")
-    assert "without counters" in run("check", counting).stderr
+    assert "tokens #" in run("check", counting).stderr
     assert follow("check", counting) < 0.3
 
 

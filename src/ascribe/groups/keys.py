@@ -73,7 +73,10 @@ class StateKey:
 
     def in_words(self) -> str:
         """What the key does, in words."""
-        return f"under the rules {', '.join(self.rules)}" if self.rules else "as they are"
+        noise = " and ".join(rule for rule in self.rules if rule in NOISE)
+        others = ", ".join(rule for rule in self.rules if rule not in NOISE)
+        words = [f"without {noise}"] * bool(noise) + [f"by the rules {others}"] * bool(others)
+        return " and ".join(words) or "as they are"
 
 
 def keyed(states: Coded, key: Callable[..., str], tools: Coded | None = None) -> Coded:
@@ -210,7 +213,7 @@ def choose(table: StepTable) -> tuple[StateKey, list[Tried]]:
             rules = [each for each in rules if each != rule]
     verdicts = {each.rule: each for each in tried}
     kept = [verdicts.get(rule) or judged(rules, rule) for rule in rules]
-    others = [refused[rule] for rule in refused if rule not in rules]
+    others = [each for each in refused.values() if not (each.kept or each.rule in rules)]
     return StateKey(tuple(rules)), [*filter(None, kept), *others]
 
 
