@@ -12,8 +12,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ascribe.cli import app, screen
+from ascribe.groups import keys
 from ascribe.groups.keys import measure
-from ascribe.sessions.formats import import_files, states
+from ascribe.sessions.formats import import_files
 from ascribe.steps.files import read
 from tests.sessions.test_formats import DATA, FILES, chat, lines
 
@@ -184,7 +185,7 @@ def test_the_printed_command_corrects_the_state(tmp_path: Path, monkeypatch: pyt
 def test_a_key_is_proposed_from_some_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, letters: int
 ):
-    monkeypatch.setattr(states, "SAMPLE", letters)
+    monkeypatch.setattr(keys, "SAMPLE", letters)
     sessions = [timed(n % 8) | {"task": f"t{n % 3}"} for n in range(24)]
     imported = import_files([lines(tmp_path, *sessions)])
     assert (imported.state, imported.alone["cleaned"]) == ("cleaned", 0.0)
