@@ -230,13 +230,13 @@ def standardised(values, keys):
     return out
 
 
-def returns_of(steps, value=None, trust=None, gamma=GAMMA):
+def returns_of(steps, value=None, trust=None):
     """``G = r + γ ((1 - λ) V' + λ G')``, ' for the next step; without V and λ, the plain return."""
     out = np.array([row.reward for row in steps])
     value, trust = (out, np.ones(len(steps))) if value is None else (value, trust)
     for i in reversed(range(len(steps) - 1)):
         if steps[i].trajectory == steps[i + 1].trajectory:
-            out[i] += gamma * ((1 - trust[i + 1]) * value[i + 1] + trust[i + 1] * out[i + 1])
+            out[i] += GAMMA * ((1 - trust[i + 1]) * value[i + 1] + trust[i + 1] * out[i + 1])
     return out
 
 
@@ -303,11 +303,11 @@ def sbc(steps, fingerprints, radius):
     task, state = [row.group for row in steps], clusters(steps, fingerprints, radius)
     fine = list(zip(state, clusters(steps, fingerprints, 0.3 * radius, "keep"), strict=True))
     history = [(s, state[i - 1] if steps[i].step else None) for i, s in enumerate(state)]
-    boot, size, inside = returns_of(steps, gamma=0.9), Counter(state), [(fine, 2), (history, 4)]
+    boot, size, inside = returns_of(steps), Counter(state), [(fine, 2), (history, 4)]
     trust = np.array([2 / (size[s] + 2) for s in state])
     for _ in range(2):  # values from returns, and returns from values
         value = backed_off(boot, [(task, 0), (state, 2), *inside])
-        boot = returns_of(steps, value, trust, gamma=0.9)
+        boot = returns_of(steps, value, trust)
     above = boot - backed_off(boot, [(state, 0), *inside])  # differences inside a state
     taken = [
         ([*zip(k, [r.action for r in steps], strict=True)], n) for k, n in [(state, 1), *inside]

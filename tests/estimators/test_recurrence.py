@@ -180,4 +180,5 @@ def test_an_engine_logs_it_once(caplog):
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             crediting.credit_steps(table(APART), recipe("sbc"))
-    assert caplog.messages == [BY_TEXT, "No state recurs, so sbc gives returns / 6."]
+    notes = [message for message in caplog.messages if "A discount of" not in message]
+    assert notes == [BY_TEXT, "No state recurs, so sbc gives returns / 6."]

@@ -45,6 +45,7 @@ def iterations() -> list[Iteration]:
             continue
         found.append(_credited(some, name, vectors))
     found.append(_credited(some, "gigpo", vectors, scale="equal"))
+    found.append(_credited(some, "returns", None, memory=0.8))
     (whole,), _ = played_with_corrections()
     found.append(corrected([whole]))
     found.append(_credited(_team(), "ccpo", None, form="think_solve", minimum=0))
