@@ -33,7 +33,7 @@ counts for in the mean over a state."""
 EVIDENCE = 8
 """Rows, pairs of rows or pairs of neighbouring steps that it takes to tell anything."""
 REFUSED, BY_TOOL = 1.645, 0.5
-"""Standard errors above 0 from which a rule is refused (5 % of the right ones), and a rule for a
+"""Standard errors above 0 from which a rule is refused (6 % of the right ones), and a rule for a
 single tool."""
 CONSISTENT = 0.5
 """Share of merged pairs with one next state that a rule needs if no state recurs without it."""
