@@ -389,7 +389,7 @@ def report(figures: Figures, design: Design, lines: Sequence[dict[str, Any]]) ->
         if (world, arm) in best:
             figures.emit(place, "gamma", best[world, arm][0], "1", "higher")
             figures.emit(place, "learning_rate", best[world, arm][1], "1", "lower")
-        if not of_arm:
+        if len(of_arm) < 2:  # one seed has no interval
             continue
         found = np.array([auc(line) for line in of_arm.values()])
         figures.emit_interval(place, "auc", mean_interval(found), "share", "higher")
