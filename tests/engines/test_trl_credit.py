@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ascribe import read_table, recipe
+from ascribe.engines import crediting
 from tests.engines import trl_toys as toys
 
 pytest.importorskip("trl")
@@ -47,6 +48,8 @@ def test_grpo_is_trls_own(tmp_path: Path) -> None:
 
 
 def test_gigpo_is_that_of_the_dump(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    crediting._BEGUN.clear()  # other tests of this process may have begun with the recipe
+    crediting.say_once.cache_clear()
     made = toys.own_trainer(
         tmp_path, recipe="gigpo", dump_dir=tmp_path / "dump", args={"max_steps": 3}
     )
