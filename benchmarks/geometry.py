@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,10 @@ from ascribe.groups.keys import keyed, propose, tools_before
 from ascribe.groups.radius import Target, search
 from ascribe.steps.returns import reward_to_go
 from ascribe.steps.table import Coded
-from ascribe_lab.models import load_smollm2
+from ascribe_lab.models.loading import load_smollm2
 
 common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers", "alfworld", "textworld")
+PAGE = common.ROOT / "docs" / "geometry.md"
 GAMMA = 0.95
 RADII = tuple(digit * 10.0**power for power in (-4, -3, -2, -1) for digit in (1, 2, 5))
 SHRINKAGES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, np.inf)
@@ -44,8 +46,8 @@ SHRINKAGES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, np.inf)
 TURN_SHRINKAGE = 4.0
 DRAWS = 8
 """Of random groups."""
-LEVEL = 0.05 / 3
-"""Of the three contrasts of a question, which hold together at 0.05."""
+LEVELS = {"hidden states": 0.05 / 3}
+"""Of three contrasts that hold together at 0.05; the others hold one by one."""
 CONTRASTS = {
     "hidden states": ("random texts", "n-grams", "exact text"),
     "hidden states, best radius": ("hidden states", "n-grams, best radius", "exact text"),
@@ -227,10 +229,7 @@ def curves(name: str, steps: Steps) -> Iterator[dict[str, Any]]:
                     for task in np.setdiff1d(tasks, half):
                         (raw, *_), beyond = errors[task]
                         line = {"environment": name, "question": question, "grouping": called}
-                        line |= {
-                            "task": int(task),
-                            "choice": choice if dealt is draws[family] else "",
-                        }
+                        line |= {"choice": choice, "task": int(task)}
                         line |= {"rows": int(np.diff(steps.bounds)[task])}
                         values = (errors[task, 0, -1], errors[task, 0, shrinkage[0]], raw)
                         values += (beyond[-1], beyond[shrinkage[1]], *counts[task])
@@ -245,39 +244,27 @@ def curves(name: str, steps: Steps) -> Iterator[dict[str, Any]]:
 
 def gains(lines: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, tuple[float, ...]]]:
     """Every case and metric of the curves: a value, and the ends of its interval if it has one."""
-    table: dict[tuple[str, str], dict[str, Any]] = {}
-    for line in sorted(lines, key=lambda line: line["task"]):
-        own = table.setdefault((line["environment"], line["question"]), {})
-        own.setdefault(line["grouping"], []).append([line[key] for key in ("rows", *COLUMNS)])
-    for (environment, question), groupings in table.items():
-        place = f"{environment}, {question}"
-        by_name = {name: np.array(each).T for name, each in groupings.items()}
-        for name, (
-            rows,
-            variance,
-            error,
-            raw,
-            of_turn,
-            turn,
-            alone,
-            pairs,
-            pure,
-        ) in by_name.items():
-            case = f"{place}, {name}"
-            yield case, "explained", share(variance - error, variance)
-            yield case, "raw", share(variance - raw, variance)
-            yield case, "beyond_turn", share(of_turn - turn, of_turn)
-            yield case, "alone", (alone.sum() / rows.sum(),)
-            yield case, "purity", (pure.sum() / max(pairs.sum(), 1),)
+    cases: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for line in sorted(lines, key=itemgetter("task")):
+        case = cases.setdefault(f"{line['environment']}, {line['question']}", {})
+        case.setdefault(line["grouping"], []).append(line)
+    for place, groupings in cases.items():
+        of = {
+            name: {key: np.array([line[key] for line in some]) for key in ("rows", *COLUMNS)}
+            for name, some in groupings.items()
+        }
+        for name, own in of.items():
+            where, variance, beyond = f"{place}, {name}", own["variance"], own["turn_variance"]
+            yield where, "explained", share(variance - own["error"], variance)
+            yield where, "raw", share(variance - own["raw_error"], variance)
+            yield where, "beyond_turn", share(beyond - own["turn_error"], beyond)
+            yield where, "alone", (own["alone"].sum() / own["rows"].sum(),)
+            yield where, "purity", (own["pure"].sum() / max(own["pairs"].sum(), 1),)
         for first, others in CONTRASTS.items():
-            for other in others if first in by_name else ():
-                one, two = by_name[first], by_name[other]
-                level = LEVEL if first == "hidden states" else 0.05
-                yield (
-                    f"{place}, {first} - {other}",
-                    "explained",
-                    share(two[2] - one[2], one[1], level),
-                )
+            for other in others if first in of else ():
+                gain, level = of[other]["error"] - of[first]["error"], LEVELS.get(first, 0.05)
+                where = f"{place}, {first} minus {other}"
+                yield where, "explained", share(gain, of[first]["variance"], level)
 
 
 def share(part: Any, whole: Any, level: float = 0.05) -> tuple[float, float, float]:
@@ -286,6 +273,31 @@ def share(part: Any, whole: Any, level: float = 0.05) -> tuple[float, float, flo
     drawn = part[tasks].sum(axis=1) / whole[tasks].sum(axis=1)
     low, high = np.quantile(drawn, [level / 2, 1 - level / 2])
     return float(part.sum() / whole.sum()), float(low), float(high)
+
+
+def filled(page: str, lines: Sequence[dict[str, Any]]) -> str:
+    """The page with the table of these curves."""
+    cells, names = {(case, metric): values for case, metric, values in gains(lines)}, list[str]()
+    for case, metric in cells:
+        name = case.split(", ", 2)[2]
+        names += [name] * (metric == "explained" and name not in names)
+    rows = ["| grouping |", "| --- |"]
+    for world in WORLDS:
+        rows[0] += f" {world}: states | with actions | alone | purity |"
+        rows[1] += " --- |" * 4
+    for name in sorted(names, key=lambda name: " minus " in name):
+        row = f"| {name} |"
+        for world in WORLDS:
+            for question in QUESTIONS:
+                found = cells.get((f"{world}, {question}, {name}", "explained"))
+                sign = "+" if " minus " in name else ""
+                ends = [f"{value:{sign}.3f}" for value in found or ()]
+                row += f" {ends[0]} ({ends[1]} to {ends[2]}) |" if found else " |"
+            for metric in ("alone", "purity"):
+                found = cells.get((f"{world}, {QUESTIONS[0]}, {name}", metric))
+                row += f" {found[0]:.2f} |" if found else " |"
+        rows.append(row)
+    return common.fill_page(page, {"geometry": "\n".join(rows)})
 
 
 def main() -> None:

@@ -59,8 +59,8 @@ WORLDS = {
 class Reader:
     """A model that reads the states of a task, each with all of its commands in one pass.
 
-    What the prompts of a task share is read once. The commands are a tree of tokens behind the
-    prompt: a token sees the prompt and the tokens of its own command before it.
+    What the prompts of a task share is tokenised apart, and read once. The commands are a tree of
+    tokens behind the prompt: a token sees the prompt and what comes before it in its own commands.
     """
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
