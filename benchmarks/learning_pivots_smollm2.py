@@ -28,7 +28,7 @@ from typing import Any
 import common
 import tiny
 import torch
-from learning_smollm2 import play_all
+from sceptic_smollm2 import play_all
 
 from ascribe.engines.metrics import read_metrics
 from ascribe_lab.models import Chat

@@ -28,11 +28,10 @@ import common
 import numpy as np
 import tiny
 import yaml
+from sceptic_smollm2 import play_all
 
 from ascribe.engines.metrics import read_metrics
-from ascribe_lab.models import TransformersPolicy
-from ascribe_lab.rollout import Plan, Rollout, Sampling, Setup, rollout
-from ascribe_lab.train.chat import in_layout
+from ascribe_lab.rollout import Sampling, Setup
 from ascribe_lab.train.config import Layout
 
 CONFIG = common.ROOT / "examples" / "train" / "textcraft_smollm2.yaml"
@@ -155,26 +154,6 @@ def held_out(
             won[task] = won.get(task, 0.0) + trajectory.won / repeats
             valid += [step.valid for step in trajectory.steps]
     return won, sum(valid) / len(valid)
-
-
-def play_all(
-    model: Path,
-    setup: Setup,
-    repeats: int,
-    turns: int,
-    sampling: Sampling,
-    most: int | None = None,
-    tasks: range | None = None,
-    layout: Layout = "step",
-) -> Rollout:
-    """Episodes of a model at all tasks of an environment, or at these, as a training plays them."""
-    tasks = tasks or range(min(setup.facts[0] or 0, most or 10**9))
-    count = len(tasks)
-    plan = Plan(count, repeats, turns, seed=1, tasks=tasks, sampling=sampling)
-    policy = TransformersPolicy.load(model, growing=layout == "trajectory")
-    agent, policy = in_layout(layout, setup.agent, policy)
-    with setup.open_pool(count * repeats) as pool:
-        return rollout(plan, pool, agent, policy)
 
 
 if __name__ == "__main__":

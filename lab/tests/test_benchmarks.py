@@ -74,6 +74,7 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "replay": ("minecraft_data",),
     "repository": (),
     "scale": (),
+    "sceptic_smollm2": (*TRL, "minecraft_data"),
     "states": ("minecraft_data",),
     "state_keys": (*TORCH, "minecraft_data", "snowballstemmer"),
     "trl_processes": TRL,
