@@ -205,16 +205,3 @@ class CheapProgress:
             del kept[: -self.most]
         scored = replace(table, score=steps.to_table_order(score, len(table), 0.0))
         return Progress(gamma=self.gamma)(scored)
-
-
-class Carrying:
-    """A recipe that is called on one table after another, with the history of the one before."""
-
-    def __init__(self, recipe: Any) -> None:
-        self.recipe, self.history = recipe, None
-
-    def __call__(self, table: StepTable) -> Any:
-        """The credit of a table."""
-        credit = self.recipe(table, history=self.history)
-        self.history = credit.history
-        return credit

@@ -28,7 +28,7 @@ import json
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -259,15 +259,23 @@ def pretrained(world: str, updates: int) -> Any:
     return loop.clone(world, replace(PRETRAINED, updates=updates), 900)
 
 
-def run_units(units: Sequence[Unit], design: Design, folder: Path, options: Any) -> None:
+OPTIONS: dict[str, Any] = {
+    "work": {"type": Path, "help": "folder for finished runs"},
+    "processes": {"type": int, "default": 1},
+    "minutes": {"type": float, "default": 1e9, "help": "start no run after so many"},
+    "curves": {"type": Path, "help": "a file of curves of finished runs"},
+}
+"""Of every benchmark whose runs are made in pieces."""
+
+
+def run_units(run: Callable[[Any], None], units: Sequence[Any], processes: int) -> None:
     """All units, in several processes."""
-    work = partial(run_unit, design, folder, options.deadline)
-    if options.processes == 1:
+    if processes == 1:
         for unit in units:
-            work(unit)
+            run(unit)
         return
-    with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
-        list(pool.map(work, units))
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        list(pool.map(run, units))
 
 
 # Statistics.
@@ -475,13 +483,10 @@ def predictions(metric: str) -> dict[str, float]:
 
 def main() -> None:
     """Run what is missing, then report."""
-    own: dict[str, Any] = {
-        "work": {"type": Path, "help": "folder for finished runs"},
-        "processes": {"type": int, "default": 1},
-        "minutes": {"type": float, "default": 1e9, "help": "start no run after so many"},
-        "curves": {"type": Path, "help": "a file of curves of finished runs"},
-    }
-    with Figures("learning_experiment", **own) as figures, tempfile.TemporaryDirectory() as spare:
+    with (
+        Figures("learning_experiment", **OPTIONS) as figures,
+        tempfile.TemporaryDirectory() as spare,
+    ):
         options, design = figures.options, QUICK if figures.quick else FULL
         options.deadline = time.time() + 60 * options.minutes
         folder = options.work or Path(spare)
@@ -490,11 +495,12 @@ def main() -> None:
             unit = Unit((line["environment"], line["start"]), line["seed"], ())
             keep(line, path_of(folder, unit, line["arm"], line["rate"]))
         units = tuning(design)
-        run_units(units, design, folder, options)
+        run = partial(run_unit, design, folder, options.deadline)
+        run_units(run, units, options.processes)
         expected = [path_of(folder, unit, *run) for unit in units for run in unit.runs]
         if all(path.exists() for path in expected):
             rates = chosen_rates(design, finished(folder))
-            run_units(comparison(design, rates), design, folder, options)
+            run_units(run, comparison(design, rates), options.processes)
         lines = finished(folder)
         report(figures, design, lines)
         figures.write_curve(lines)

@@ -25,23 +25,22 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import learning_loop as loop
 import numpy as np
 import torch
-from candidates import ByTool, Carrying, CheapProgress, HiddenCritic, PooledClusters
+from candidates import ByTool, CheapProgress, HiddenCritic, PooledClusters
 from common import RESULTS, ROOT, Figures, fill_page, mean_interval, read_lines
-from learning_experiment import TARGET, auc, finished, keep
+from learning_experiment import OPTIONS, TARGET, auc, finished, keep, run_units
 
 from ascribe import StepTable, recipe
 from ascribe.groups.keys import keyed, measure, propose
 from ascribe_lab.audit.report import markdown
+from ascribe_lab.audit.run import Carrying
 
 PAGE = ROOT / "docs" / "recurrence.md"
 
@@ -363,18 +362,6 @@ def planned(
     return run, said
 
 
-def run_units(units: Sequence[Unit], design: Design, folder: Path, options: Any) -> bool:
-    """All units, in several processes; whether all of their runs are finished."""
-    work = partial(run_unit, design, folder, options.deadline)
-    if options.processes == 1:
-        for unit in units:
-            work(unit)
-    else:
-        with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
-            list(pool.map(work, units))
-    return all(path_of(folder, unit, *run).exists() for unit in units for run in unit.runs)
-
-
 # Figures.
 
 
@@ -485,13 +472,10 @@ def main() -> None:
         parts = tables(read_lines(RESULTS / "learning_recurrence.jsonl")[1:])
         PAGE.write_text(fill_page(PAGE.read_text(encoding="utf-8"), parts), encoding="utf-8")
         return
-    own: dict[str, Any] = {
-        "work": {"type": Path, "help": "folder for finished runs"},
-        "processes": {"type": int, "default": 1},
-        "minutes": {"type": float, "default": 1e9, "help": "start no run after so many"},
-        "curves": {"type": Path, "help": "a file of curves of finished runs"},
-    }
-    with Figures("learning_recurrence", **own) as figures, tempfile.TemporaryDirectory() as spare:
+    with (
+        Figures("learning_recurrence", **OPTIONS) as figures,
+        tempfile.TemporaryDirectory() as spare,
+    ):
         options, design = figures.options, QUICK if figures.quick else FULL
         options.deadline = time.time() + 60 * options.minutes
         folder = options.work or Path(spare)
@@ -500,7 +484,9 @@ def main() -> None:
             unit = Unit(line["world"], line["seed"], ())
             keep(line, path_of(folder, unit, line["arm"], line["gamma"], line["rate"]))
         for stage in STAGES:
-            if not run_units(stage(design, finished(folder)), design, folder, options):
+            units = stage(design, finished(folder))
+            run_units(partial(run_unit, design, folder, options.deadline), units, options.processes)
+            if not all(path_of(folder, unit, *run).exists() for unit in units for run in unit.runs):
                 break
         lines = finished(folder)
         report(figures, design, lines)

@@ -4,8 +4,8 @@ import copy
 import json
 import subprocess
 import sys
-from argparse import Namespace
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -157,15 +157,14 @@ def test_a_seed_that_is_finished_in_part_is_left_out() -> None:
 
 def test_finished_runs_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     design = replace(experiment.QUICK, cloning=0, held_out=8, cells=(("sokoban", "weak"),))
-    options = Namespace(processes=1, deadline=float("inf"))
     units = experiment.tuning(design)
-    experiment.run_units(units, design, tmp_path, options)
+    run = partial(experiment.run_unit, design, tmp_path)
+    experiment.run_units(partial(run, float("inf")), units, 1)
     files = sorted(tmp_path.glob("*.json"))
     assert len(files) == 4
     before = [json.loads(file.read_text()) for file in files]
     monkeypatch.setattr(loop, "clone", None)
-    experiment.run_units(units, design, tmp_path, options)
+    experiment.run_units(partial(run, float("inf")), units, 1)
     files[0].unlink()
-    options.deadline = 0.0
-    experiment.run_units(units, design, tmp_path, options)
+    experiment.run_units(partial(run, 0.0), units, 1)
     assert experiment.finished(tmp_path) == before[1:]
