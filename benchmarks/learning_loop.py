@@ -11,6 +11,7 @@ with the same uniform number whatever the recipe, at the same iteration and turn
 """
 
 import copy
+import json
 import random
 import re
 import sys
@@ -18,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from importlib.resources import files
 from itertools import chain
 from typing import Any
 from zlib import crc32
@@ -34,6 +36,7 @@ from ascribe.groups.radius import Target, search
 from ascribe.steps.check import arrange
 from ascribe.steps.returns import reward_to_go
 from ascribe_lab.envs.sokoban import MOVES, Position, Sokoban, SokobanEpisode, solve
+from ascribe_lab.envs.webshop.game import Visit, WebShop, next_action
 
 sys.path.append(str(ROOT / "examples"))
 import bipace_in_one_file as example
@@ -46,7 +49,7 @@ GROUPS, SIZE = 8, 8
 ALONE = 0.7
 """RMS of advantages with one episode of a task, where GRPO has none: about its size in groups."""
 CLIP = 0.2
-ROWS_PER_PASS = 192
+ROWS_PER_PASS, PROMPTS_PER_PASS = 1024, 512
 
 # Worlds.
 
@@ -59,10 +62,14 @@ class Tokens:
         self.ids = {word: number for number, word in enumerate(self.words)}
         longest_first = sorted(self.words[2:], key=len, reverse=True)
         self.pattern = re.compile("|".join(map(re.escape, longest_first)) + r"|\d+")
+        self.known: dict[str, tuple[int, ...]] = {}
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The tokens of a text; what is no word or number is left out."""
-        return tuple(self.ids.get(word, 1) for word in self.pattern.findall(text.lower()))
+        if text not in self.known:
+            found = self.pattern.findall(text.lower())
+            self.known[text] = tuple(self.ids.get(word, 1) for word in found)
+        return self.known[text]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The words of tokens."""
@@ -89,12 +96,13 @@ class TextCraft:
     planks``. Tokens can be combined wrongly, and then the command fails.
     """
 
-    tasks, horizon, longest = tuple(range(8)), 12, 2
+    tasks = unseen = shown_tasks = tuple(range(8))
+    horizon, longest = 12, 2
     tokens = Tokens(_crafting_words())
 
     def __init__(self, task: int, seed: str) -> None:
         self.game = example.TextCraft(task, random.Random(seed))
-        self.won = False
+        self.won = self.over = False
 
     def look(self) -> tuple[str, tuple[int, ...]]:
         """The state by which steps are grouped, and the prompt."""
@@ -104,7 +112,7 @@ class TextCraft:
     def step(self, action: str) -> float:
         """The reward of an action."""
         reward = self.game.step(action)
-        self.won = self.game.done
+        self.won = self.over = self.game.done
         return reward
 
     def demonstrate(self, rng: random.Random, noise: float) -> str:
@@ -116,51 +124,258 @@ class TextCraft:
         return rng.choice([fetch, rng.choice(game.recipes), "inventory"])
 
 
-class SokobanRoom:
-    """One room with one box; the agent sees the cells inside its outer wall."""
+Moved = tuple[Any, float, bool, bool]
+"""What a world knows after an action; reward, whether it won, and whether the episode is over."""
 
-    tasks, horizon, longest = tuple(range(32)), 16, 1
-    tokens = Tokens([*"#_ox√ps", *MOVES])
-    world = Sokoban(size=6, boxes=(1,), horizon=horizon)
+
+class Graph:
+    """The states of a task, the first of them the start; found when they are reached.
+
+    Attributes:
+        states: by which steps are grouped.
+        prompts: what the policy reads in each.
+        inside: what the world knows of each.
+        rows: the number of the next state, reward, won and over, by word; "" is any other word.
+    """
+
+    def __init__(self, world: Any, task: int) -> None:
+        self.world, self.task = world, task
+        self.states: list[str] = []
+        self.prompts: list[tuple[int, ...]] = []
+        self.inside: list[Any] = []
+        self.numbers: dict[str, int] = {}
+        self.rows: dict[int, dict[str, tuple[int, float, bool, bool]]] = {}
+        self._number(world.begin(task))
+
+    def _number(self, inside: Any) -> int:
+        state, prompt = self.world.shown(self.task, inside)
+        number = self.numbers.setdefault(state, len(self.states))
+        if number == len(self.states):
+            self.states.append(state)
+            self.prompts.append(prompt)
+            self.inside.append(inside)
+        return number
+
+    def moves(self, at: int) -> dict[str, tuple[int, float, bool, bool]]:
+        """What each word leads to from a state."""
+        if at not in self.rows:
+            found = self.world.moves(self.task, self.inside[at])
+            self.rows[at] = {w: (self._number(then), *rest) for w, (then, *rest) in found.items()}
+        return self.rows[at]
+
+    @cached_property
+    def whole(self) -> tuple[Any, Any, Any]:
+        """All states: next state, reward and end of each word, [states, words + 1]."""
+        words, rows = (*self.world.words, ""), []
+        for at, _ in enumerate(self.states):  # grows meanwhile
+            moves = self.moves(at)
+            rows.append([moves.get(word, moves[""]) for word in words])
+        after, reward, _, over = (
+            np.array([[move[place] for move in row] for row in rows]) for place in range(4)
+        )
+        return after, reward, over
+
+
+class Mapped:
+    """A world of few states, whose actions are single words. Tasks have a graph each."""
+
+    tasks: tuple[int, ...]
+    unseen: tuple[int, ...]
+    """The tasks of evaluations."""
+    horizon: int
+    longest = 1
+    tokens: Tokens
+    words: tuple[str, ...]
 
     def __init__(self, task: int, _: str) -> None:
-        self.task, self.won = task, False
-        self.position = _room(task).position
+        self.graph, self.at = self.graph_of(task), 0
+        self.won = self.over = False
+
+    @classmethod
+    @cache
+    def graph_of(cls, task: int) -> Graph:
+        """The graph of a task."""
+        return Graph(cls, task)
+
+    @classmethod
+    def begin(cls, task: int) -> Any:
+        """What the world knows at the start."""
+        raise NotImplementedError
+
+    @classmethod
+    def moves(cls, task: int, inside: Any) -> dict[str, Moved]:
+        """What each word leads to; "" is whatever is not named."""
+        raise NotImplementedError
+
+    @classmethod
+    def shown(cls, task: int, inside: Any) -> tuple[str, tuple[int, ...]]:
+        """The state by which steps are grouped, and the prompt."""
+        raise NotImplementedError
 
     def look(self) -> tuple[str, tuple[int, ...]]:
         """The state by which steps are grouped, and the prompt."""
-        return _shown(self.task, self.position)
+        return self.graph.states[self.at], self.graph.prompts[self.at]
 
     def step(self, action: str) -> float:
         """The reward of an action."""
-        self.position, reward, self.won = _moved(self.task, self.position, action)
+        moves = self.graph.moves(self.at)
+        self.at, reward, self.won, self.over = moves.get(action, moves[""])
         return reward
 
     def demonstrate(self, rng: random.Random, noise: float) -> str:
         """What somebody does who knows the way, and strays in a share of the steps."""
         if rng.random() < noise:
-            return rng.choice(MOVES)
-        moves = solve(_room(self.task).room, self.position)
-        return moves[0] if moves else rng.choice(MOVES)
+            return rng.choice(self.strays())
+        return self.expert() or rng.choice(self.strays())
+
+    def strays(self) -> Sequence[str]:
+        """What somebody may do who strays."""
+        return self.words
+
+    def expert(self) -> str | None:
+        """What somebody does who knows the way, if there is one."""
+        raise NotImplementedError
 
 
-@cache
-def _room(task: int) -> SokobanEpisode:
-    return SokobanRoom.world.begin(task, np.random.default_rng(0)).episode
+class SokobanRoom(Mapped):
+    """One room with one box; the agent sees the cells inside its outer wall."""
+
+    tasks = unseen = shown_tasks = tuple(range(32))
+    horizon, words = 16, MOVES
+    tokens = Tokens([*"#_ox√ps", *MOVES])
+    world = Sokoban(size=6, boxes=(1,), horizon=horizon)
+
+    @classmethod
+    @cache
+    def room(cls, task: int) -> SokobanEpisode:
+        """The room of a task."""
+        return cls.world.begin(task, np.random.default_rng(0)).episode
+
+    @classmethod
+    def begin(cls, task: int) -> Position:
+        return cls.room(task).position
+
+    @classmethod
+    def moves(cls, task: int, inside: Position) -> dict[str, Moved]:
+        found = {}
+        for word in (*MOVES, ""):
+            episode = SokobanEpisode(cls.room(task).room, inside)
+            outcome = cls.world.act(episode, word)
+            found[word] = episode.position, outcome.reward, outcome.won, outcome.won
+        return found
+
+    @classmethod
+    def shown(cls, task: int, inside: Position) -> tuple[str, tuple[int, ...]]:
+        text = cls.room(task).room.shown(inside)
+        within = "".join(row[1:-1] for row in text.splitlines()[1:-1])
+        return text, cls.tokens.encode(within)
+
+    def __init__(self, task: int, _: str) -> None:
+        super().__init__(task, _)
+        self.task = task
+
+    def expert(self) -> str | None:
+        moves = solve(self.room(self.task).room, self.graph.inside[self.at])
+        return moves[0] if moves else None
 
 
-@cache
-def _shown(task: int, position: Position) -> tuple[str, tuple[int, ...]]:
-    text = _room(task).room.shown(position)
-    inside = "".join(row[1:-1] for row in text.splitlines()[1:-1])
-    return text, SokobanRoom.tokens.encode(inside)
+class UnseenRooms(SokobanRoom):
+    """Rooms that nothing was developed on; those of evaluations are not trained on."""
+
+    tasks, unseen = tuple(range(1000, 1512)), tuple(range(2000, 2064))
+    shown_tasks = range(3000, 3512)
 
 
-@cache
-def _moved(task: int, position: Position, action: str) -> tuple[Position, float, bool]:
-    episode = SokobanEpisode(_room(task).room, position)
-    outcome = SokobanRoom.world.act(episode, action)
-    return episode.position, outcome.reward, outcome.won
+class TwoBoxes(UnseenRooms):
+    """Rooms with two boxes and many moves; nothing is paid but 1 for the end."""
+
+    horizon = 60
+    world = Sokoban(size=6, boxes=(2,), horizon=horizon)
+
+    @classmethod
+    def moves(cls, task: int, inside: Position) -> dict[str, Moved]:
+        found = super().moves(task, inside)
+        return {word: (then, float(won), won, over) for word, (then, _, won, over) in found.items()}
+
+
+SEARCH, BUY = "search", "buy now"
+PLACES = tuple(f"result {number}" for number in range(1, 11))
+
+
+def _shop_words() -> tuple[list[str], list[str]]:
+    """What can be chosen in the generated shop, and what else its pages say."""
+    kinds = json.loads(files("ascribe_lab.envs.webshop").joinpath("kinds.json").read_text())
+    values = [value for choice in kinds["choices"].values() for value in choice["values"]]
+    of_kinds = [kind[name] for kind in kinds["kinds"] for name in ("noun", "query")]
+    attributes = [each for kind in kinds["kinds"] for each in kind["attributes"]]
+    return sorted(set(values)), [*of_kinds, *sorted(set(attributes)), "chosen"]
+
+
+class Shopping(Mapped):
+    """The generated WebShop: first page of results; what was chosen stands in the prompt.
+
+    A link is one word of the policy: ``result 3`` stands for the number of that product, and
+    ``search`` for the words of the instruction.
+    """
+
+    tasks, unseen = tuple(range(128)), tuple(range(1000, 1064))
+    shown_tasks = range(2000, 2256)
+    horizon = 10
+    links = (SEARCH, "back to search", "< prev", "description", BUY)
+    values, others = _shop_words()
+    words = (*links, *PLACES, *values)
+    tokens = Tokens([*words, *others])
+    shop = WebShop(split="train", win_reward=1.0)
+
+    @classmethod
+    def begin(cls, task: int) -> Visit:
+        return cls.shop.begin(task, np.random.default_rng(0)).episode
+
+    @classmethod
+    def moves(cls, _: int, inside: Visit) -> dict[str, Moved]:
+        found: dict[str, Moved] = {"": (inside, 0.0, False, inside.place == "done")}
+        for word, action in cls.actions(inside).items():
+            visit = replace(inside, choices=dict(inside.choices))
+            outcome = cls.shop.act(visit, action)
+            found[word] = visit, outcome.reward, outcome.won, outcome.terminated
+        return found
+
+    @classmethod
+    def actions(cls, visit: Visit) -> dict[str, str]:
+        """The shop's action for each word that stands for one on this page."""
+        named = {
+            f"click[{cls.shop.shop.products[number].asin.lower()}]": place
+            for place, number in zip(PLACES, visit.shown, strict=False)
+        }
+        found = cls.shop.admissible(visit) if visit.place != "done" else ()
+        words = {named.get(action, action[6:-1]): action for action in found}
+        words = {SEARCH: found[0]} if visit.place == SEARCH else words
+        return {word: action for word, action in words.items() if word in cls.words}
+
+    @classmethod
+    def shown(cls, _: int, inside: Visit) -> tuple[str, tuple[int, ...]]:
+        goal = cls.shop.shop.goals[inside.goal]
+        wish = goal.instruction.rpartition(", and price lower than ")[0] or goal.instruction
+        products = cls.shop.shop.products
+        page = [inside.place]
+        if inside.place == "results":
+            titles = (products[number].title for number in inside.shown)
+            page += [f"{place} {title}" for place, title in zip(PLACES, titles, strict=False)]
+        elif inside.product is not None:
+            product = products[inside.product]
+            page += [product.title, *(v for of in product.options.values() for v in of)]
+            page += ["chosen", *inside.choices.values()]
+        state = cls.shop.state_key(inside, "")
+        return state, tuple(chain.from_iterable(map(cls.tokens.encode, [wish, *page])))
+
+    def strays(self) -> Sequence[str]:
+        return list(self.actions(self.graph.inside[self.at]))
+
+    def expert(self) -> str | None:
+        visit = self.graph.inside[self.at]
+        action = next_action(self.shop.shop, visit)
+        found = {action: word for word, action in self.actions(visit).items()}
+        return found.get(action) if action else None
 
 
 class Clock:
@@ -175,8 +390,13 @@ class Clock:
         """The state with the time before it, and the prompt with the time before it."""
         state, prompt = super().look()  # type: ignore[misc]
         self.now = (self.now + self.rng.randint(1, 120)) % 86_400
-        time = f"{self.now // 3600:02}:{self.now // 60 % 60:02}:{self.now % 60:02}"
+        time = time_of(self.now)
         return f"Time {time}. {state}", (*self.tokens.encode(time), *prompt)  # type: ignore[attr-defined]
+
+
+def time_of(second: int) -> str:
+    """The time of day."""
+    return f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
 
 
 class TextCraftClock(Clock, TextCraft):
@@ -189,6 +409,12 @@ class SokobanClock(Clock, SokobanRoom):
     tokens = Tokens([*SokobanRoom.tokens.words[2:], *"0123456789"])
 
 
+class UnseenRoomsClock(Clock, UnseenRooms):
+    """Rooms that are not trained on, with a clock."""
+
+    tokens = SokobanClock.tokens
+
+
 def true_state(text: str) -> str:
     """The state that a text shows: without the clock, items in rising order."""
     text = re.sub(r"^Time [\d:]+\. ", "", text)
@@ -197,7 +423,13 @@ def true_state(text: str) -> str:
 
 WORLDS: dict[str, Any] = {"textcraft": TextCraft, "sokoban": SokobanRoom}
 CLOCKED: dict[str, Any] = {"textcraft clock": TextCraftClock, "sokoban clock": SokobanClock}
-ALL_WORLDS = WORLDS | CLOCKED
+UNSEEN: dict[str, Any] = {
+    "sokoban, unseen rooms": UnseenRooms,
+    "webshop": Shopping,
+    "sokoban, clock": UnseenRoomsClock,
+    "sokoban, two boxes": TwoBoxes,
+}
+ALL_WORLDS = WORLDS | CLOCKED | UNSEEN
 
 
 @dataclass(frozen=True)
@@ -215,7 +447,11 @@ STARTS = {
     ("sokoban", "weak"): Start(0.4, 200),
     ("sokoban", "strong"): Start(0.2, 500),
 }
-STARTS |= {(f"{world} clock", start): how for (world, start), how in STARTS.items()}
+STARTS |= {
+    (f"{world} clock", start): STARTS[world, start]
+    for world in WORLDS
+    for start in ("weak", "strong")
+}
 
 # The policy, and episodes.
 
@@ -364,20 +600,59 @@ def act(policy: Any, world: Any, steps: Sequence[Step], uniform: Any) -> None:
         step.fingerprint = fingerprints[number]
 
 
+class FirstWords:
+    """What a policy says first to each prompt: computed once for every prompt that recurs."""
+
+    def __init__(self, policy: Any) -> None:
+        self.policy = policy
+        self.numbers: dict[tuple[int, ...], int] = {}
+        self.logps: Any = np.zeros((0, policy.config.vocab_size), np.float32)
+        self.fingerprints: Any = np.zeros((0, policy.config.hidden_size), np.float32)
+
+    @torch.no_grad()
+    def read(self, prompts: Sequence[tuple[int, ...]]) -> Any:
+        """The number of each prompt: its row in ``logps`` and ``fingerprints``."""
+        new = [prompt for prompt in dict.fromkeys(prompts) if prompt not in self.numbers]
+        new.sort(key=len)
+        for start in range(0, len(new), PROMPTS_PER_PASS):
+            part = new[start : start + PROMPTS_PER_PASS]
+            out, hidden = forward(self.policy, *_padded(part, "left"), 1)
+            logps = self.policy.lm_head(out[:, -1]).log_softmax(-1)
+            self.numbers |= {p: len(self.numbers) + i for i, p in enumerate(part)}
+            self.logps = np.concatenate([self.logps, logps.numpy()])
+            self.fingerprints = np.concatenate([self.fingerprints, hidden[LAYER][:, -1].numpy()])
+        return np.array([self.numbers[prompt] for prompt in prompts])
+
+    def logps_of(self, prompts: Sequence[tuple[int, ...]]) -> Any:
+        """The log-probability of each word after each prompt."""
+        rows = self.read(prompts)  # before ``logps``, which grows
+        return self.logps[rows]
+
+    def act(self, world: Any, steps: Sequence[Step], uniform: Any) -> None:
+        """Sample an action of one word for every step, with one uniform number."""
+        rows = self.read([step.prompt for step in steps])
+        below = np.exp(self.logps[rows]).cumsum(1) < uniform[:, :1]
+        said = np.minimum(below.sum(1), below.shape[1] - 1)
+        for step, row, word in zip(steps, rows, said.tolist(), strict=True):
+            step.action = world.tokens.decode([word] if word != END else [])
+            step.tokens, step.logps = (word,), [float(self.logps[row, word])]
+            step.fingerprint = self.fingerprints[row]
+
+
 def play(
     world: Any, tasks: Sequence[int], each: int, name: str, choose: Callable[..., None]
 ) -> tuple[list[Step], float]:
     """``each`` episodes of every task: their steps in order, and the share that was won."""
     names = [f"{task:02}/{number:03}" for task in tasks for number in range(each)]
-    worlds = [world(int(each[:2]), f"{name} {each}") for each in names]
+    worlds = [world(int(each.partition("/")[0]), f"{name} {each}") for each in names]
     rng = np.random.default_rng(crc32(name.encode()))
     uniform = rng.random((world.horizon, len(names), world.longest), dtype=np.float32)
     steps: list[Step] = []
     for turn in range(world.horizon):
-        open_ = [number for number, one in enumerate(worlds) if not one.won]
+        open_ = [number for number, one in enumerate(worlds) if not one.over]
         if not open_:
             break
-        rows = [Step(names[n][:2], names[n], turn, *worlds[n].look()) for n in open_]
+        rows = [Step(names[n].partition("/")[0], names[n], turn, *worlds[n].look()) for n in open_]
         choose(rows, [worlds[n] for n in open_], uniform[turn, open_])
         for number, row in zip(open_, rows, strict=True):
             row.reward = worlds[number].step(row.action)
@@ -390,14 +665,26 @@ def play_policy(
     policy: Any, world: Any, tasks: Sequence[int], each: int, name: str
 ) -> tuple[list[Step], float]:
     """Episodes of a policy."""
+    words = FirstWords(policy)
 
     def choose(rows: list[Step], _: Any, uniform: Any) -> None:
-        act(policy, world, rows, uniform)
+        act(policy, world, rows, uniform) if world.longest > 1 else words.act(world, rows, uniform)
 
     return play(world, tasks, each, name, choose)
 
 
 # Updates.
+
+
+def token_logps(policy: Any, steps: Sequence[Step]) -> tuple[Any, Any]:
+    """The log-probability of each token of each step, [steps, tokens], and 1 where it is real."""
+    pairs, place = _distinct([(step.prompt, step.tokens) for step in steps])
+    before, mask = _padded([prompt for prompt, _ in pairs], "left")
+    after, real = _padded([tokens for _, tokens in pairs], "right")
+    ids, mask = torch.cat([before, after], 1), torch.cat([mask, real], 1)
+    out, _ = forward(policy, ids, mask, after.shape[1] + 1)
+    logps = policy.lm_head(out[:, :-1]).log_softmax(-1).gather(2, after[:, :, None])[:, :, 0]
+    return logps[place], real[place]
 
 
 def update(policy: Any, optimizer: Any, steps: Sequence[Step], advantage: Any = None) -> None:
@@ -411,13 +698,7 @@ def update(policy: Any, optimizer: Any, steps: Sequence[Step], advantage: Any = 
     for start in range(0, len(order), ROWS_PER_PASS):
         rows = order[start : start + ROWS_PER_PASS]
         part = [steps[i] for i in rows]
-        pairs, place = _distinct([(step.prompt, step.tokens) for step in part])
-        before, mask = _padded([prompt for prompt, _ in pairs], "left")
-        after, real = _padded([tokens for _, tokens in pairs], "right")
-        ids, mask = torch.cat([before, after], 1), torch.cat([mask, real], 1)
-        out, _ = forward(policy, ids, mask, after.shape[1] + 1)
-        logps = policy.lm_head(out[:, :-1]).log_softmax(-1).gather(2, after[:, :, None])[:, :, 0]
-        gain, real = logps[place], real[place]
+        gain, real = token_logps(policy, part)
         if advantage is not None:
             old, _ = _padded([step.logps for step in part], "right", np.float32)
             ratio = (gain - old).exp()
@@ -428,10 +709,10 @@ def update(policy: Any, optimizer: Any, steps: Sequence[Step], advantage: Any = 
     optimizer.step()
 
 
-def clone(name: str, start: Start, seed: int) -> Any:
-    """A new policy that copies demonstrations."""
+def clone(name: str, start: Start, seed: int, policy: Any = None) -> Any:
+    """A policy that copies demonstrations: a new one, or a copy of this one."""
     world, rng = ALL_WORLDS[name], random.Random(f"clone {seed}")
-    policy = new_policy(world, seed)
+    policy = new_policy(world, seed) if policy is None else copy.deepcopy(policy)
     optimizer = torch.optim.Adam(policy.parameters(), lr=3e-3)
 
     def choose(rows: list[Step], worlds: list[Any], _: Any) -> None:
@@ -440,7 +721,7 @@ def clone(name: str, start: Start, seed: int) -> Any:
             row.tokens = (*world.tokens.encode(row.action), END)[: world.longest]
 
     for number in range(start.updates):
-        tasks = rng.sample(world.tasks, GROUPS)
+        tasks = rng.sample(world.shown_tasks, GROUPS)
         update(policy, optimizer, play(world, tasks, 2, f"clone {seed} {number}", choose)[0])
     return policy
 
@@ -494,13 +775,14 @@ class Run:
         seed: of everything random.
         iterations: how many.
         every: iterations between evaluations.
-        held_out: episodes of an evaluation, at least.
+        held_out: episodes of an evaluation, at least; 0 for none.
         equal: rescale the advantages of a batch to the RMS of GRPO's on the same batch.
         reader: a frozen policy whose hidden states are the fingerprints, in place of the learner's.
         key: a function of the text of a state, by which steps are grouped.
         groups: tasks of an iteration.
         size: episodes of each task; with one, advantages are rescaled to the RMS ``ALONE``.
         critic: gives the column ``value``, and learns from every batch.
+        updates: of an iteration, each with its part of the steps.
     """
 
     world: str
@@ -516,6 +798,7 @@ class Run:
     groups: int = GROUPS
     size: int = SIZE
     critic: Any = None
+    updates: int = 2
 
     @cached_property
     def grpo(self) -> Any:
@@ -528,20 +811,33 @@ class Run:
         optimizer = torch.optim.Adam(policy.parameters(), lr=self.rate)
         for number in range(self.iterations + 1):
             line: dict[str, float] = {"iteration": number}
-            if number % self.every == 0 or number == self.iterations:
-                each = -(-self.held_out // len(world.tasks))
+            if self.held_out and (number % self.every == 0 or number == self.iterations):
+                each = -(-self.held_out // len(world.unseen))
                 name = f"test {self.seed} {number}"
-                line["held_out"] = play_policy(policy, world, world.tasks, each, name)[1]
+                line["held_out"] = play_policy(policy, world, world.unseen, each, name)[1]
             if number < self.iterations:
                 line |= self.iterate(policy, optimizer, number)
             yield line
 
     def iterate(self, policy: Any, optimizer: Any, number: int) -> dict[str, float]:
-        """Play, credit, and make two updates."""
-        world, rng = ALL_WORLDS[self.world], np.random.default_rng([self.seed, number])
+        """Play, credit, and update."""
+        rng = np.random.default_rng([self.seed, number])
+        steps, success = self.batch(policy, number, rng)
+        advantage, table, line = self.credit(steps)
+        for part in np.array_split(rng.permutation(len(steps)), self.updates):
+            update(policy, optimizer, [steps[i] for i in part], advantage[part])
+        if self.critic is not None:
+            self.critic.learn(steps, table)
+        return {"success": success, "rows": len(steps), **line}
+
+    def batch(self, policy: Any, number: int, rng: Any) -> tuple[list[Step], float]:
+        """The episodes of an iteration, and the share that was won."""
+        world = ALL_WORLDS[self.world]
         tasks = sorted(rng.choice(world.tasks, self.groups, replace=False).tolist())
-        name = f"train {self.seed} {number}"
-        steps, success = play_policy(policy, world, tasks, self.size, name)
+        return play_policy(policy, world, tasks, self.size, f"train {self.seed} {number}")
+
+    def credit(self, steps: Sequence[Step]) -> tuple[Any, StepTable, dict[str, float]]:
+        """The advantage of each step, the table that it was computed from, and figures."""
         table = step_table(steps)
         if self.key is not None:
             table = replace(table, state=keyed(table.state, self.key))
@@ -551,17 +847,13 @@ class Run:
             table = replace(table, fingerprint=read(self.reader, steps))
         advantage = np.asarray(self.recipe(table).advantage)
         size = rms(advantage)
-        line = {"success": success, "rows": len(steps), "rms": size}
+        line = {"rms": size}
         if clusters(self.recipe):
             line["purity"] = purity(self.recipe.state_groups(table, {})[0].labels, table)
         if self.equal:
             target = rms(self.grpo(table).advantage) if self.size > 1 else ALONE
             advantage = advantage * (target / max(size, 1e-9))
-        for half in np.array_split(rng.permutation(len(steps)), 2):
-            update(policy, optimizer, [steps[i] for i in half], advantage[half])
-        if self.critic is not None:
-            self.critic.learn(steps, table)
-        return line
+        return advantage, table, line
 
 
 @torch.no_grad()
@@ -570,6 +862,45 @@ def read(policy: Any, steps: Sequence[Step]) -> Any:
     prompts, place = _distinct([step.prompt for step in steps])
     _, hidden = forward(policy, *_padded(prompts, "left"), 1)
     return hidden[LAYER][:, -1][place].numpy()
+
+
+class TrueValues:
+    """The values of a policy's states, exact: what it earns on average from each on.
+
+    In place of a critic. With a clock, what the policy would do is taken at one time of day for
+    each state, so values are nearly exact.
+    """
+
+    def __init__(self, policy: Any, world: Any) -> None:
+        self.policy, self.world = policy, world
+
+    def values(self, steps: Sequence[Step]) -> Any:
+        """The value of each step."""
+        words, tasks = FirstWords(self.policy), {step.group for step in steps}
+        of_task = {task: self.of_task(int(task), words) for task in sorted(tasks)}
+        numbers = {task: self.world.graph_of(int(task)).numbers for task in tasks}
+        return np.array(
+            [of_task[s.group][s.step, numbers[s.group][true_state(s.state)]] for s in steps]
+        )
+
+    def of_task(self, task: int, words: FirstWords) -> Any:
+        """The value of each state at each turn, [turns, states]; the end of the horizon is last."""
+        world, graph = self.world, self.world.graph_of(task)
+        (after, reward, over), prompts = graph.whole, graph.prompts
+        if issubclass(world, Clock):
+            rng = random.Random(task)
+            prompts = [(*world.tokens.encode(time_of(rng.randrange(86_400))), *p) for p in prompts]
+        ids = [world.tokens.ids[word] for word in world.words]
+        chance = np.exp(words.logps_of(prompts)[:, ids].astype(np.float64))
+        chance = np.column_stack([chance, 1 - chance.sum(1)])
+        now, going = (chance * reward).sum(1), chance * ~over
+        values = np.zeros((world.horizon + 1, len(prompts)))
+        for turn in reversed(range(world.horizon)):
+            values[turn] = now + (going * values[turn + 1][after]).sum(1)
+        return values
+
+    def learn(self, steps: Sequence[Step], table: StepTable) -> None:
+        """Nothing: the values are those of the policy as it is."""
 
 
 class Critic:
