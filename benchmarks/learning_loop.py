@@ -287,8 +287,12 @@ class UnseenRooms(SokobanRoom):
 
 
 class TwoBoxes(UnseenRooms):
-    """Rooms with two boxes and many moves; nothing is paid but 1 for the end."""
+    """Rooms with two boxes and many moves; nothing is paid but 1 for the end.
 
+    Evaluations play the rooms that are trained on: what is learned in them does not carry over.
+    """
+
+    tasks = unseen = tuple(range(1000, 1032))
     horizon = 60
     world = Sokoban(size=6, boxes=(2,), horizon=horizon)
 

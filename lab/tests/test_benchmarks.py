@@ -75,6 +75,8 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "repository": (),
     "scale": (),
     "sceptic_smollm2": (*TRL, "minecraft_data"),
+    "sceptic": (*TORCH, "rapidfuzz"),
+    "sceptic_gradients": (*TORCH, "rapidfuzz"),
     "states": ("minecraft_data",),
     "state_keys": (*TORCH, "minecraft_data", "snowballstemmer"),
     "trl_processes": TRL,

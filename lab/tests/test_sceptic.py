@@ -1,0 +1,159 @@
+"""The worlds, true values and figures of ``benchmarks/sceptic.py``."""
+
+import copy
+import json
+import random
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "benchmarks"))
+
+import learning_loop as loop  # noqa: E402
+import sceptic  # noqa: E402
+import sceptic_gradients  # noqa: E402
+from common import RESULTS, read_lines  # noqa: E402
+
+from ascribe import recipe  # noqa: E402
+
+
+@pytest.mark.parametrize("name", loop.UNSEEN)
+def test_the_expert_wins(name: str) -> None:
+    """In nearly every task: the page of results may lack the product that is wanted."""
+    world, won = loop.UNSEEN[name], 0
+    for task in world.unseen[:20]:
+        one = world(task, "expert")
+        for _ in range(world.horizon):
+            if not one.over:
+                one.step(one.demonstrate(random.Random(0), 0.0))
+        won += one.won
+    assert won >= 17
+
+
+@pytest.mark.parametrize("name", [n for n in loop.UNSEEN if n != "sokoban, two boxes"])
+def test_tasks_are_apart(name: str) -> None:
+    world = loop.UNSEEN[name]
+    parts = [set(world.tasks), set(world.unseen), set(world.shown_tasks), set(range(32))]
+    if name == "webshop":  # numbers 0 to 31 are those of rooms
+        parts.pop()
+    assert sum(map(len, parts)) == len(set.union(*parts))
+
+
+@pytest.fixture(scope="module")
+def policy() -> object:
+    return loop.clone("sokoban, unseen rooms", loop.Start(0.2, 5), 1)
+
+
+def test_words_read_once_are_those_of_the_whole_policy(policy: object) -> None:
+    world, tasks = loop.UnseenRooms, (1000, 1001)
+    steps, _ = loop.play_policy(policy, world, tasks, 3, "words")
+    others = copy.deepcopy(steps)
+    loop.act(policy, world, others, np.full((len(steps), 1), 0.5, np.float32))
+    for step, other in zip(steps, others, strict=True):
+        assert np.allclose(step.fingerprint, other.fingerprint, atol=1e-5)
+    logps, _ = loop.token_logps(policy, steps)
+    assert np.allclose([step.logps[0] for step in steps], logps[:, 0].detach(), atol=1e-5)
+
+
+def test_true_values_are_what_the_policy_earns(policy: object) -> None:
+    world, task, episodes = loop.UnseenRooms, 1000, 4000
+    steps, _ = loop.play_policy(policy, world, (task,), episodes, "values")
+    returns = np.zeros(episodes)
+    for step in steps:
+        returns[int(step.trajectory.partition("/")[2])] += step.reward
+    value = loop.TrueValues(policy, world).values(steps[:1])[0]
+    assert abs(returns.mean() - value) < 4 * returns.std() / episodes**0.5
+
+
+def test_true_advantages_have_mean_zero_in_every_state(policy: object) -> None:
+    """Over the policy's own actions."""
+    world, graph = loop.UnseenRooms, loop.UnseenRooms.graph_of(1000)
+    values = loop.TrueValues(policy, world).of_task(1000, loop.FirstWords(policy))
+    after, reward, over = graph.whole
+    logps = loop.FirstWords(policy).logps_of(graph.prompts).astype(np.float64)
+    chance = np.exp(logps[:, [world.tokens.ids[word] for word in world.words]])
+    chance = np.column_stack([chance, 1 - chance.sum(1)])
+    for turn in (0, 7, world.horizon - 1):
+        q = reward + np.where(over, 0.0, values[turn + 1][after])
+        assert np.allclose((chance * (q - values[turn][:, None])).sum(1), 0.0, atol=1e-9)
+
+
+def test_without_a_key_arms_are_others_where_nothing_recurs(policy: object) -> None:
+    """Up to a factor, which the equal size of all advantages removes."""
+    steps, _ = loop.play_policy(policy, loop.UnseenRooms, (1000, 1001), 4, "clock")
+    for number, step in enumerate(steps):
+        step.state, step.reward = f"{number} {step.state}", float(number % 7)
+    table = loop.step_table(steps)
+
+    def credit(name: str, **how: object) -> np.ndarray:
+        found = np.asarray(recipe(name, **how)(table).advantage)
+        return found / loop.rms(found)
+
+    sbc = credit("sbc", states="exact", gamma=0.9)
+    assert np.allclose(sbc, credit("returns", gamma=0.9), atol=1e-9)
+    assert np.allclose(credit("gigpo"), credit("grpo"), atol=1e-9)
+
+
+def test_gradients_are_those_of_the_update(policy: object) -> None:
+    steps, _ = loop.play_policy(policy, loop.UnseenRooms, (1000,), 2, "gradient")
+    advantage = np.linspace(-1, 1, len(steps))
+    (found,) = sceptic_gradients.gradients(policy, steps, [advantage])
+    moved = copy.deepcopy(policy)
+    loop.update(moved, torch.optim.SGD(moved.parameters(), lr=1.0), steps, advantage)
+    pairs = zip(moved.parameters(), policy.parameters(), strict=True)
+    step = torch.cat([(new - old).detach().flatten() for new, old in pairs]).numpy()
+    cosine = step @ found / np.linalg.norm(step) / np.linalg.norm(found)
+    assert cosine > 0.9999  # the update clips the length
+
+
+def lines(design: sceptic.Design) -> list[dict[str, object]]:
+    """Runs as they are kept: the higher the rate, the better."""
+    made = []
+    for unit in sceptic.first_round(design, []):
+        for arm, gamma, rate, iterations in unit.runs:
+            line = {"world": unit.world, "seed": unit.seed, "arm": arm, "gamma": gamma}
+            made.append(line | {"rate": rate, "iterations": iterations, "trained": rate + gamma})
+    return made
+
+
+def test_the_best_settings_are_run_on_and_edges_are_passed() -> None:
+    design = replace(sceptic.FULL, worlds=("webshop",), arms=("grpo", "sbc"))
+    first = lines(design)
+    second = sceptic.second_round(design, first)
+    kept = {(arm, gamma, rate) for unit in second for arm, gamma, rate, _ in unit.runs}
+    assert {rate for arm, _, rate in kept if arm == "grpo"} == set(design.rates[1:])
+    assert {gamma for arm, gamma, _ in kept if arm == "sbc"} == {1.0}
+    whole = [line | {"iterations": 30, "seed": s} for line in first for s in design.tuning_seeds]
+    beyond = {run[:3] for unit in sceptic.edges(design, first + whole) for run in unit.runs}
+    assert beyond == {("grpo", 1.0, 0.008), ("sbc", 1.0, 0.008)}
+    low = [line | {"trained": 1 - line["rate"] - line["gamma"]} for line in whole]
+    beyond = {run[:3] for unit in sceptic.edges(design, first + low) for run in unit.runs}
+    assert beyond == {("grpo", 1.0, 1.25e-4), ("sbc", 0.9, 1.25e-4), ("sbc", 0.8, 2.5e-4)}
+
+
+def test_the_figures_follow_from_the_curves() -> None:
+    """The committed results are what the committed curves give."""
+    if not (RESULTS / "sceptic.jsonl").exists():
+        pytest.skip("the runs are not finished")
+    emitted: list[dict[str, object]] = []
+
+    class Kept:
+        def emit(self, case: str, metric: str, value: float, *_: object) -> None:
+            emitted.append({"case": case, "metric": metric, "value": float(f"{value:.4g}")})
+
+        def emit_interval(self, case: str, metric: str, found: tuple, *_: object) -> None:
+            for end, value in zip(("", "_low", "_high"), found, strict=True):
+                self.emit(case, metric + end, value)
+
+    sceptic.report(Kept(), sceptic.FULL, read_lines(RESULTS / "sceptic" / "curve.jsonl"))
+    committed = read_lines(RESULTS / "sceptic.jsonl")[1:]
+    keys = ("case", "metric", "value")
+    assert emitted == [{key: line[key] for key in keys} for line in committed]
+    assert json.dumps(emitted)
