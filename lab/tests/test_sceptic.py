@@ -1,7 +1,6 @@
 """The worlds, true values and figures of ``benchmarks/sceptic.py``."""
 
 import copy
-import json
 import random
 import sys
 from dataclasses import replace
@@ -19,6 +18,7 @@ sys.path.append(str(ROOT / "benchmarks"))
 import learning_loop as loop  # noqa: E402
 import sceptic  # noqa: E402
 import sceptic_gradients  # noqa: E402
+import sceptic_page as page  # noqa: E402
 from common import RESULTS, read_lines  # noqa: E402
 
 from ascribe import recipe  # noqa: E402
@@ -138,10 +138,8 @@ def test_the_best_settings_are_run_on_and_edges_are_passed() -> None:
     assert beyond == {("grpo", 1.0, 1.25e-4), ("sbc", 0.9, 1.25e-4), ("sbc", 0.8, 2.5e-4)}
 
 
-def test_the_figures_follow_from_the_curves() -> None:
-    """The committed results are what the committed curves give."""
-    if not (RESULTS / "sceptic.jsonl").exists():
-        pytest.skip("the runs are not finished")
+def reported(curves: list[dict[str, object]]) -> list[dict[str, object]]:
+    """The figures of curves, as they are written."""
     emitted: list[dict[str, object]] = []
 
     class Kept:
@@ -152,8 +150,48 @@ def test_the_figures_follow_from_the_curves() -> None:
             for end, value in zip(("", "_low", "_high"), found, strict=True):
                 self.emit(case, metric + end, value)
 
-    sceptic.report(Kept(), sceptic.FULL, read_lines(RESULTS / "sceptic" / "curve.jsonl"))
+    sceptic.report(Kept(), sceptic.FULL, curves)
+    return emitted
+
+
+def made_up(ahead: float) -> list[dict[str, object]]:
+    """Curves in which ``sbc`` is ahead of ``returns``, and ``oracle`` of all."""
+    rng, design, made = np.random.default_rng(0), sceptic.FULL, []
+    above = {"grpo": -0.1, "sbc": ahead, "oracle": 0.2}
+    for world in design.worlds:
+        for arm in design.arms_in(world):
+            for seed in (*design.tuning_seeds, *design.seeds):
+                line = {"world": world, "arm": arm, "gamma": 1.0, "rate": 1e-3, "seed": seed}
+                line |= {"iterations": design.length(world), "trained": 0.5, "cpu_seconds": 1.0}
+                noise = 0.01 * rng.normal(size=6)
+                line["held_out"] = (0.5 + above.get(arm, 0.0) + noise).tolist()
+                made.append(line)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("ahead", "said"),
+    [(0.05, "learned faster"), (-0.05, "learned more slowly"), (0.0, "no difference was found")],
+)
+def test_the_page_says_what_came_out(ahead: float, said: str) -> None:
+    figures: dict[str, dict[str, float]] = {}
+    for line in reported(made_up(ahead)):
+        figures.setdefault(line["case"], {})[line["metric"]] = line["value"]
+    sentence = page.primary(figures, "webshop")
+    assert said in sentence
+    assert "+0.0" in sentence or "-0.0" in sentence
+    assert page.paragraph(figures).count("*:") == len(sceptic.FULL.worlds)
+    share = figures["webshop/sbc"]["share"]
+    assert share == pytest.approx((0.1 + ahead) / 0.3, abs=0.02)
+    assert f"{100 * share:.0f} % (" in page.table(figures)
+
+
+def test_the_figures_follow_from_the_curves() -> None:
+    """The committed results are what the committed curves give."""
+    if not (RESULTS / "sceptic.jsonl").exists():
+        pytest.skip("the runs are not finished")
     committed = read_lines(RESULTS / "sceptic.jsonl")[1:]
-    keys = ("case", "metric", "value")
-    assert emitted == [{key: line[key] for key in keys} for line in committed]
-    assert json.dumps(emitted)
+    found = reported(read_lines(RESULTS / "sceptic" / "curve.jsonl"))
+    assert found == [{key: line[key] for key in ("case", "metric", "value")} for line in committed]
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert page.filled(text) == text
