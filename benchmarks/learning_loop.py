@@ -682,6 +682,12 @@ def play_policy(
 
 def token_logps(policy: Any, steps: Sequence[Step]) -> tuple[Any, Any]:
     """The log-probability of each token of each step, [steps, tokens], and 1 where it is real."""
+    if all(len(step.tokens) == 1 for step in steps):
+        prompts, place = _distinct([step.prompt for step in steps])
+        out, _ = forward(policy, *_padded(prompts, "left"), 1)
+        words = torch.tensor([step.tokens for step in steps])
+        logps = policy.lm_head(out[:, -1]).log_softmax(-1)[place].gather(1, words)
+        return logps, torch.ones_like(words)
     pairs, place = _distinct([(step.prompt, step.tokens) for step in steps])
     before, mask = _padded([prompt for prompt, _ in pairs], "left")
     after, real = _padded([tokens for _, tokens in pairs], "right")
