@@ -200,6 +200,7 @@ def families(steps: Steps, half: Any) -> Iterator[tuple[str, list[Option]]]:
     yield "own key", [("", steps.joined(steps.own.codes))]
     yield "turn", [("", steps.joined(steps.turn))]
     yield "own key and turn", [("", steps.joined(steps.own.codes, steps.turn))]
+    yield "one state for all", [("", steps.task)]
 
 
 def curves(name: str, steps: Steps) -> Iterator[dict[str, Any]]:

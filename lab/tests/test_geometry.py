@@ -1,6 +1,7 @@
 """Hidden states as groups: the score by brute force, and the page from the committed curves."""
 
 import json
+import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +19,9 @@ sys.path.insert(0, str(BENCHMARKS))
 
 import geometry  # noqa: E402
 import geometry_record as recording  # noqa: E402
+from common import read_lines  # noqa: E402
+
+RESULTS = BENCHMARKS / "results" / "geometry.jsonl"
 
 
 def recorded(folder: Path) -> geometry.Steps:
@@ -124,3 +128,18 @@ def test_commands_read_as_a_tree_are_those_read_one_by_one() -> None:
             np.testing.assert_allclose(prompt[place, 0], hidden[len(ids) - 1], atol=1e-5)
             np.testing.assert_allclose(prompt[place, 1], hidden[: len(ids)].mean(0), atol=1e-5)
     np.testing.assert_allclose(chance, np.exp(scores) / np.exp(scores).sum(), atol=1e-5)
+
+
+def test_results_and_page_are_what_the_curves_give() -> None:
+    lines = read_lines(RESULTS.with_suffix("") / "curve.jsonl")
+    said = {(line["case"], line["metric"]): line["value"] for line in read_lines(RESULTS)[1:]}
+    for case, metric, values in geometry.gains(lines):
+        for ending, value in zip(("", "_low", "_high"), values, strict=False):
+            assert said[case, metric + ending] == float(f"{value:.4g}")
+    page = geometry.PAGE.read_text(encoding="utf-8")
+    assert geometry.filled(page, lines) == page
+    prose, _, table = page.partition("<!-- begin: geometry -->")
+    table, _, more = table.partition("<!-- end: geometry -->")
+    quoted = re.findall(r"[+-]?\d\.\d{3} \([^)]*\d\)", prose + more)
+    assert len(quoted) >= 9
+    assert not [quote for quote in quoted if f" {quote} |" not in table]
