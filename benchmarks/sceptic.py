@@ -33,11 +33,13 @@ import numpy as np
 import torch
 from common import STUDENT, Figures, bootstrap, mean_interval, read_lines
 from learning_experiment import OPTIONS, TARGET, auc, finished, holm, keep, run_units, sign_flip
+from safetensors.torch import load_model, save
 
 from ascribe import StepTable, recipe
 from ascribe.estimators.gae import GAE
 from ascribe.fingerprints import normalised
 from ascribe.groups.keys import keyed, measure, propose
+from ascribe.steps.atomic import replacing
 from ascribe.steps.check import arrange
 from ascribe.steps.returns import reward_to_go
 from ascribe_lab.audit.run import Carrying
@@ -327,7 +329,7 @@ def run_unit(design: Design, folder: Path, deadline: float, unit: Unit) -> None:
     missing = [run for run in unit.runs if not path_of(folder, unit, *run).exists()]
     if not missing or time.time() > deadline:
         return
-    policy = start_of(design, unit.world, unit.seed)
+    policy = start_of(design, folder, unit.world, unit.seed)
     for arm, gamma, rate, iterations in missing:
         if time.time() > deadline:
             return
@@ -344,23 +346,36 @@ def run_unit(design: Design, folder: Path, deadline: float, unit: Unit) -> None:
         keep(line, path_of(folder, unit, arm, gamma, rate, iterations))
 
 
-def start_of(design: Design, world: str, seed: int) -> Any:
+def start_of(design: Design, folder: Path, world: str, seed: int) -> Any:
     """The policy at the start of a run."""
     own = replace(PLACES[world].start, updates=design.cloning or OWN)
-    return loop.clone(world, own, seed, shared_start(design, world))
+    return loop.clone(world, own, seed, shared_start(design, folder, world))
 
 
 @cache
-def shared_start(design: Design, world: str) -> Any:
-    """The policy that the starts of all seeds begin with."""
-    how = PLACES[world].start
-    return loop.clone(world, replace(how, updates=design.cloning or how.updates), SHARED_SEED)
+def shared_start(design: Design, folder: Path, world: str) -> Any:
+    """The policy that the starts of all seeds begin with; kept in the folder."""
+    how, path = PLACES[world].start, folder / f"{words(world)}.safetensors"
+    if path.exists():
+        policy = loop.new_policy(loop.ALL_WORLDS[world], SHARED_SEED)
+        load_model(policy, path)
+        return policy
+    policy = loop.clone(world, replace(how, updates=design.cloning or how.updates), SHARED_SEED)
+    with replacing(path) as file:
+        file.write(save(policy.state_dict()))
+    return policy
+
+
+def words(name: str) -> str:
+    """A name in that of a file."""
+    return name.replace(",", "").replace(" ", "_")
 
 
 def path_of(folder: Path, unit: Unit, arm: str, gamma: float, rate: float, iterations: int) -> Path:
     """The file of a run."""
-    words = f"{unit.world} {arm}".replace(",", "").replace(" ", "_")
-    return folder / f"{words}-{gamma:g}-{rate:g}-{iterations}-{unit.seed}.json"
+    return (
+        folder / f"{words(f'{unit.world} {arm}')}-{gamma:g}-{rate:g}-{iterations}-{unit.seed}.json"
+    )
 
 
 def planned(

@@ -92,7 +92,7 @@ def run_unit(
     if path.exists() or time.time() > deadline:
         return
     began, length = time.process_time(), design.length(unit.world)
-    policy = sceptic.start_of(design, unit.world, unit.seed)
+    policy = sceptic.start_of(design, folder, unit.world, unit.seed)
     runs = {
         arm: sceptic.planned(design, unit, arm, *best[unit.world, arm], length, policy)[0]
         for arm in design.arms_in(unit.world)
@@ -112,7 +112,7 @@ def run_unit(
 
 def path_of(folder: Path, world: str, seed: int) -> Path:
     """The file of a piece."""
-    return folder / f"{world.replace(',', '').replace(' ', '_')}-{seed}.json"
+    return folder / f"{sceptic.words(world)}-{seed}.json"
 
 
 # Figures.
