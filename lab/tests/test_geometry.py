@@ -143,3 +143,15 @@ def test_results_and_page_are_what_the_curves_give() -> None:
     quoted = re.findall(r"[+-]?\d\.\d{3} \([^)]*\d\)", prose + more)
     assert len(quoted) >= 9
     assert not [quote for quote in quoted if f" {quote} |" not in table]
+    known = {f"{abs(value):.3f}" for *_, values in geometry.gains(lines) for value in values}
+    assert set(re.findall(r"\b0\.\d{3}\b", prose + more)) <= known
+    chosen = {
+        (line["environment"], line["choice"].rpartition(",")[0])
+        for line in lines
+        if (line["question"], line["grouping"]) == ("states", "hidden states")
+    }
+    assert chosen == {
+        ("alfworld", "block 29, last token"),
+        ("textcraft", "block 21, last token"),
+        ("textcraft", "block 5, mean"),
+    }
