@@ -133,7 +133,8 @@ def test_commands_read_as_a_tree_are_those_read_one_by_one() -> None:
 def test_results_and_page_are_what_the_curves_give() -> None:
     lines = read_lines(RESULTS.with_suffix("") / "curve.jsonl")
     said = {(line["case"], line["metric"]): line["value"] for line in read_lines(RESULTS)[1:]}
-    for case, metric, values in geometry.gains(lines):
+    gains = list(geometry.gains(lines))
+    for case, metric, values in gains:
         for ending, value in zip(("", "_low", "_high"), values, strict=False):
             assert said[case, metric + ending] == float(f"{value:.4g}")
     page = geometry.PAGE.read_text(encoding="utf-8")
@@ -143,7 +144,7 @@ def test_results_and_page_are_what_the_curves_give() -> None:
     quoted = re.findall(r"[+-]?\d\.\d{3} \([^)]*\d\)", prose + more)
     assert len(quoted) >= 9
     assert not [quote for quote in quoted if f" {quote} |" not in table]
-    known = {f"{abs(value):.3f}" for *_, values in geometry.gains(lines) for value in values}
+    known = {f"{abs(value):.3f}" for *_, values in gains for value in values}
     assert set(re.findall(r"\b0\.\d{3}\b", prose + more)) <= known
     chosen = {
         (line["environment"], line["choice"].rpartition(",")[0])
