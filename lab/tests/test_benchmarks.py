@@ -30,7 +30,7 @@ MODULES = {
     *("audit_forms", "audit_policy_page", "candidates", "coalitions", "common", "divergence"),
     *("geometry_record", "learning"),
     *("learning_loop", "learning_page", "page", "tiny", "tiny_llama"),
-    "verl_probe",
+    *("sceptic_page", "verl_probe"),
 }
 """Files that are not benchmarks."""
 
