@@ -1,14 +1,14 @@
-"""Does SmolLM2-135M learn more with another credit than GRPO's, once its actions are valid?
+"""Does SmolLM2-135M learn more with another credit than GRPO's, once it writes commands?
 
 The design, its pilots and the sentence for every outcome are in
 ``benchmarks/sceptic_smollm2_protocol.md``. Two arms are trained with TRL by
 ``examples/train/textcraft_smollm2.yaml``, from one start and with the same seeds, so that their
 runs are pairs. At the start and after every run the unseen goals of TextCraft are played four times
 each, sampled at the temperature of training. ``success`` is the share of episodes won,
-``valid_actions`` that of actions that could be carried out, and ``success_if_valid`` the share won
-of the episodes whose actions were all valid. Intervals over seeds are by Student's t, those over
-goals are 95 % bootstrap intervals. Only pairs that are finished count. The quick case trains a tiny
-policy for one iteration.
+``well_formed`` that of actions that are commands, ``carried_out`` that of actions that could be
+carried out, and ``success_if_formed`` the share won of the episodes of well-formed actions alone.
+Intervals over seeds are by Student's t, those over goals are 95 % bootstrap intervals. Only pairs
+that are finished count. The quick case trains a tiny policy for one iteration.
 
     python benchmarks/sceptic_smollm2.py --warm runs/warm --work runs/smollm2 --minutes 100
 
@@ -38,6 +38,7 @@ from ascribe.engines.metrics import read_metrics
 from ascribe.steps.atomic import write_file
 from ascribe_lab.envs.protocol import Start
 from ascribe_lab.envs.textcraft import Crafting, TextCraft, goals, recipe_book
+from ascribe_lab.envs.textcraft.game import CRAFT, GET
 from ascribe_lab.envs.textcraft.tasks import planner, show
 from ascribe_lab.models import TransformersPolicy
 from ascribe_lab.rollout import Plan, Rollout, Sampling, Setup, rollout
@@ -65,8 +66,8 @@ AT_ONCE = 16
 """Goals that are played at once in an evaluation, which bounds memory."""
 CURVE = ("success", "invalid_share", "signal_share", "advantage_rms")
 
-Episode = tuple[bool, int, int]
-"""Whether it was won, its actions, and how many of them were valid."""
+Episode = tuple[bool, int, int, int]
+"""Whether it was won, its actions, how many of them were well-formed, and carried out."""
 Played = dict[str, list[Episode]]
 """The episodes of each goal."""
 
@@ -130,11 +131,11 @@ class Design:
     unseen: int = UNSEEN
     changes: dict[str, Any] = field(
         default_factory=lambda: {
-            "update.iterations": 14,
+            "update.iterations": 12,
             "update.learning_rate": 4e-5,
             "rollout.groups": 3,
             "rollout.size": 8,
-            "rollout.max_turns": 5,
+            "rollout.max_turns": 4,
             "rollout.max_tokens": 28,
             "update.rows_per_pass": 4,
             "output.save_every": 4,
@@ -211,8 +212,10 @@ def evaluate(design: Design, model: Path, out: Path) -> None:
         )
         for trajectory in found.trajectories:
             goal = parts()["unseen"][some[int(trajectory.group.rpartition("/")[2])]]
-            valid = sum(step.valid for step in trajectory.steps)
-            played.setdefault(goal, []).append((trajectory.won, len(trajectory.steps), valid))
+            steps = trajectory.steps
+            formed = sum(s.problem is None and is_command(s.action) for s in steps)
+            episode = trajectory.won, len(steps), formed, sum(s.valid for s in steps)
+            played.setdefault(goal, []).append(episode)
     write_file(out, json.dumps(played))
 
 
@@ -266,24 +269,39 @@ def make_missing(
 # Figures.
 
 
+def is_command(action: str) -> bool:
+    """Whether an action has the form of a command, whether or not it can be carried out."""
+    command = action.strip()
+    return bool(command == "inventory" or GET.fullmatch(command) or CRAFT.fullmatch(command))
+
+
 def success(played: Played) -> float:
     """Share of the episodes that were won."""
-    return float(np.mean([won for episodes in played.values() for won, _, _ in episodes]))
+    return float(np.mean([won for episodes in played.values() for won, *_ in episodes]))
 
 
-def valid_actions(played: Played) -> float:
+def well_formed(played: Played) -> float:
+    """Share of the actions that have the form of a command."""
+    _, actions, formed, _ = np.sum([e for each in played.values() for e in each], axis=0)
+    return float(formed / actions)
+
+
+def carried_out(played: Played) -> float:
     """Share of the actions that could be carried out."""
+    _, actions, _, valid = np.sum([e for each in played.values() for e in each], axis=0)
+    return float(valid / actions)
+
+
+def success_if_formed(played: Played) -> float:
+    """Share won of the episodes whose actions were all well-formed; 0 if there are none."""
     every = [episode for episodes in played.values() for episode in episodes]
-    return sum(valid for *_, valid in every) / sum(actions for _, actions, _ in every)
+    return float(np.mean([won for won, actions, formed, _ in every if actions == formed] or [0.0]))
 
 
-def success_if_valid(played: Played) -> float:
-    """Share won of the episodes whose actions were all valid; 0 if there are none."""
-    every = [episode for episodes in played.values() for episode in episodes]
-    return float(np.mean([won for won, actions, valid in every if actions == valid] or [0.0]))
-
-
-MEASURES: tuple[Callable[[Played], float], ...] = (success, valid_actions, success_if_valid)
+MEASURES: tuple[Callable[[Played], float], ...] = (
+    *(success, well_formed, carried_out),
+    success_if_formed,
+)
 
 Figure = tuple[str, str, Sequence[float], str]
 """A case, a metric, a value alone or with its interval, and a unit."""

@@ -40,7 +40,7 @@ def test_the_expert_wins_in_the_turns_of_training() -> None:
 
 def made_up() -> tuple[dict[str, sceptic.Played], list[dict[str, object]]]:
     """Two goals of two episodes; seed 3 has no finished second run."""
-    won, lost, failed = (True, 2, 2), (False, 4, 4), (False, 4, 1)
+    won, lost, failed = (True, 2, 2, 2), (False, 4, 4, 3), (False, 4, 1, 0)
     played = {
         "start": {"a": [won, lost], "b": [failed, failed]},
         "grpo-1": {"a": [won, won], "b": [failed, failed]},
@@ -61,9 +61,10 @@ def made_up() -> tuple[dict[str, sceptic.Played], list[dict[str, object]]]:
 def test_figures_by_hand() -> None:
     figures = {(case, metric): values for case, metric, values, _ in sceptic.summary(*made_up())}
     assert figures["start", "success"] == [0.25]
-    assert figures["start", "valid_actions"] == [8 / 14]
-    assert figures["start", "success_if_valid"] == [0.5]
-    assert figures["grpo, seed 2", "success_if_valid"] == [1 / 3]
+    assert figures["start", "well_formed"] == [8 / 14]
+    assert figures["start", "carried_out"] == [5 / 14]
+    assert figures["start", "success_if_formed"] == [0.5]
+    assert figures["grpo, seed 2", "success_if_formed"] == [1 / 3]
     assert figures["grpo, gain", "success"][0] == pytest.approx((0.25 + 0.0) / 2)
     mean, low, high = figures["sbc minus grpo", "success"]  # .25 and .75
     assert mean == pytest.approx(0.5)
