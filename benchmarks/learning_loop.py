@@ -948,7 +948,8 @@ class Critic:
         for _ in range(passes):
             for rows in np.array_split(rng.permutation(len(steps)), -(-len(steps) // 256)):
                 self.optimizer.zero_grad()
-                value = self._values([steps[i].prompt for i in rows])
+                prompts, place = _distinct([steps[i].prompt for i in rows])
+                value = self._values(prompts)[place]
                 target = torch.tensor(returns[rows], dtype=torch.float32)
                 ((value - target) ** 2).mean().backward()
                 self.optimizer.step()
