@@ -9,23 +9,25 @@ Student's t. ``difference`` is that of ``auc`` of two arms, paired by seed, with
 an exact sign-flip test; ``holm`` is p corrected within the environment, for all contrasts but the
 primary one. ``detectable`` is the difference that is found with a power of .9, given the standard
 deviation of the differences. ``share`` is how far an arm is on the way from ``grpo`` to ``oracle``,
-with a bootstrap interval over seeds; ``gap`` is the length of that way.
+with a bootstrap interval over seeds; ``gap`` is the length of that way. ``explained`` is the share
+of the variance of returns that the critic explains, before it learns from them.
 
 Finished runs are kept in ``--work``, and a run that was stopped goes on there. ``--minutes`` starts
-no new run after that time; figures are of seeds whose runs are all finished. With ``--out
-NAME.jsonl``, the curves go to ``NAME/curve.jsonl``. ``--curves FILE`` takes the runs of such a file
-as finished; with ``--minutes 0``, the figures are computed from it alone.
+no new run after that time. Nothing is reported before all runs are finished, unless with
+``--final`` on the seeds whose runs are. With ``--out NAME.jsonl``, the curves go to
+``NAME/curve.jsonl``. ``--curves FILE`` takes the runs of such a file as finished; with
+``--minutes 0``, the figures are computed from it alone.
 """
 
 import copy
 import itertools
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import learning_loop as loop
@@ -53,10 +55,10 @@ Credits = Callable[[StepTable], Any]
 
 
 class RidgeValue:
-    """GAE on values that a ridge regression predicts from hidden states, turns and the task.
+    """GAE on values that are predicted from the task, hidden states and turns.
 
-    The regression is fitted anew in every batch; the values of a trajectory come from the other
-    folds of trajectories.
+    The value is the task's mean return and what a ridge regression adds to it. Both are fitted
+    again in every batch; the values of a trajectory come from the other folds of trajectories.
     """
 
     def __init__(self, gamma: float) -> None:
@@ -70,17 +72,36 @@ class RidgeValue:
         assert table.fingerprint is not None
         unit = normalised(np.asarray(table.fingerprint, np.float64))
         turn = table.step[:, None] / (table.step.max() + 1)
-        task = np.eye(len(table.group.values))[table.group.codes]
-        x = np.hstack([unit * unit.shape[1] ** 0.5, turn, turn**2, task])
+        x = np.hstack([unit * unit.shape[1] ** 0.5, turn, turn**2])
         fold, value = table.trajectory.codes % FOLDS, np.zeros(len(table))
         for number in range(FOLDS):
             fitted = fold != number
-            rows, mean = x[fitted], returns[fitted].mean()
+            task = task_means(table.group.codes, returns, fitted)
+            rows, rest = x[fitted] - x[fitted].mean(0), (returns - task)[fitted]
             square = rows.T @ rows + PENALTY * len(rows) * np.eye(x.shape[1])
-            value[~fitted] = mean + x[~fitted] @ np.linalg.solve(
-                square, rows.T @ (returns[fitted] - mean)
-            )
+            weights = np.linalg.solve(square, rows.T @ rest)
+            value[~fitted] = (task + (x - x[fitted].mean(0)) @ weights)[~fitted]
         return self.recipe(replace(table, value=value))
+
+
+def task_means(task: Any, values: Any, among: Any) -> Any:
+    """For every row, the mean of its task's rows among some; that of all tasks if it has none."""
+    counts = np.bincount(task[among], minlength=task.max() + 1)
+    sums = np.bincount(task[among], values[among], minlength=counts.size)
+    means = np.where(counts > 0, sums / np.maximum(counts, 1), values[among].mean())
+    return means[task]
+
+
+class Centred:
+    """GAE less its mean over the batch, as PPO in verl and elsewhere has it."""
+
+    def __init__(self, gamma: float) -> None:
+        self.recipe = GAE(gamma=gamma, bootstrap=False)
+
+    def __call__(self, table: StepTable) -> Any:
+        """GAE with the critic's values, centred."""
+        credit = self.recipe(table)
+        return replace(credit, advantage=credit.advantage - credit.advantage.mean())
 
 
 @dataclass(frozen=True)
@@ -116,7 +137,7 @@ ARMS = {
     ),
     "value": Arm(lambda gamma, _: RidgeValue(gamma)),
     "ppo": Arm(
-        lambda gamma, _: recipe("gae", gamma=gamma, bootstrap=False),
+        lambda gamma, _: Centred(gamma),
         critic=lambda policy, _, gamma: loop.Critic(policy, gamma),
     ),
     "oracle": Arm(
@@ -130,8 +151,8 @@ PRIMARY = ("sbc", "returns")
 CONTRASTS = (
     PRIMARY,
     *(("returns", "grpo"), ("gigpo", "grpo"), ("sbc", "gigpo"), ("bipace_q", "gigpo")),
-    *(("value", "returns"), ("ppo", "returns"), ("sbc", "ppo"), ("sbc, memory", "sbc")),
-    ("oracle", "sbc"),
+    *(("value", "returns"), ("ppo", "returns"), ("sbc", "value"), ("sbc", "ppo")),
+    *(("sbc, memory", "sbc"), ("oracle", "sbc")),
 )
 
 # The design.
@@ -242,42 +263,49 @@ def first_round(design: Design, _: Lines) -> list[Unit]:
     return units
 
 
-def second_round(design: Design, lines: Lines) -> list[Unit]:
-    """The best settings of every arm, for whole runs of all tuning seeds."""
-    scores = tuned(design, lines, design.first)
-    return whole_runs(
-        design,
-        {
-            place: sorted(found, key=found.__getitem__, reverse=True)[: design.kept]
-            for place, found in scores.items()
-        },
-    )
+EXTENSIONS = 2
+"""How often a setting at the edge is passed, at most."""
 
 
-def edges(design: Design, lines: Lines) -> list[Unit]:
-    """Where the best setting lies at the edge of what was tried: the ones beyond."""
-    beyond: dict[tuple[str, str], list[Setting]] = {}
-    for place, found in tuned(design, lines).items():
-        gamma, rate = max(found, key=found.__getitem__)
-        tried = {*found, *itertools.product(design.gammas, design.rates)}
-        rates = {r for g, r in tried if g == gamma}
-        more = [(gamma, r) for r in (rate / 2, rate * 2) if not min(rates) <= r <= max(rates)]
-        if ARMS[place[1]].discounted and gamma == min(g for g, _ in tried):
-            more.append((round(1 - 2 * (1 - gamma), 4), rate))
-        beyond[place] = more if len(design.rates) > 1 else []
-    return whole_runs(design, beyond)
-
-
-def whole_runs(design: Design, settings: Mapping[tuple[str, str], Sequence[Setting]]) -> list[Unit]:
-    """Whole runs of settings of arms, on the tuning seeds."""
+def second_round(design: Design, lines: Lines, extensions: int = 0) -> list[Unit]:
+    """Whole runs of the best settings of every arm, on all tuning seeds; and of those beyond."""
+    found = settings(design, lines, extensions)
     return [
-        Unit(
-            world, seed, tuple((arm, g, rate, design.length(world)) for g, rate in settings[place])
-        )
-        for place in settings
+        Unit(world, seed, tuple((arm, g, rate, design.length(world)) for g, rate in found[place]))
+        for place in found
         for world, arm in [place]
         for seed in design.tuning_seeds
     ]
+
+
+def settings(design: Design, lines: Lines, extensions: int) -> dict[tuple[str, str], list[Setting]]:
+    """The settings of each arm that are run as a whole, after so many extensions.
+
+    They follow from the runs that came before them alone, so a restart finds the same ones.
+    """
+    first, whole = tuned(design, lines, design.first), tuned(design, lines)
+    settings = {
+        place: sorted(found, key=found.__getitem__, reverse=True)[: design.kept]
+        for place, found in first.items()
+    }
+    for _ in range(extensions):
+        for place, among in settings.items():
+            found = {setting: whole[place][setting] for setting in among}
+            among.extend(beyond(design, place[1], found))
+    return settings
+
+
+def beyond(design: Design, arm: str, found: Mapping[Setting, float]) -> list[Setting]:
+    """Where the best setting lies at the edge of what was tried: the ones beyond."""
+    if len(design.rates) == 1:
+        return []
+    gamma, rate = max(found, key=found.__getitem__)
+    tried = {*found, *itertools.product(design.gammas, design.rates)}
+    rates = {r for g, r in tried if g == gamma}
+    more = [(gamma, r) for r in (rate / 2, rate * 2) if not min(rates) <= r <= max(rates)]
+    if ARMS[arm].discounted and gamma == min(g for g, _ in tried):
+        more.append((round(1 - 2 * (1 - gamma), 4), rate))
+    return more
 
 
 def test(design: Design, lines: Lines) -> list[Unit]:
@@ -293,7 +321,11 @@ def test(design: Design, lines: Lines) -> list[Unit]:
     ]
 
 
-STAGES = (first_round, second_round, edges, edges, test)
+STAGES = (
+    first_round,
+    *(partial(second_round, extensions=number) for number in range(EXTENSIONS + 1)),
+    test,
+)
 """Each needs the runs before it."""
 
 Scores = dict[tuple[str, str], dict[Setting, float]]
@@ -301,8 +333,9 @@ Scores = dict[tuple[str, str], dict[Setting, float]]
 
 
 def tuned(design: Design, lines: Lines, iterations: int | None = None) -> Scores:
-    """The mean over the tuning seeds, of the runs of so many iterations, or of whole runs."""
+    """The mean of the runs of so many iterations; or of whole runs, over all tuning seeds."""
     values: dict[Any, list[float]] = defaultdict(list)
+    seeds = len(design.tuning_seeds) if iterations is None else 1
     for line in lines:
         length = iterations or design.length(line["world"])
         if line["seed"] in design.tuning_seeds and line["iterations"] == length:
@@ -310,14 +343,18 @@ def tuned(design: Design, lines: Lines, iterations: int | None = None) -> Scores
             values[(line["world"], line["arm"]), setting].append(line["trained"])
     found: Scores = defaultdict(dict)
     for (place, setting), of_seeds in values.items():
-        found[place][setting] = float(np.mean(of_seeds))
+        if len(of_seeds) >= seeds:
+            found[place][setting] = float(np.mean(of_seeds))
     return found
 
 
 def chosen(design: Design, lines: Lines) -> dict[tuple[str, str], Setting]:
     """The best setting of every arm."""
     scores = tuned(design, lines)
-    return {place: max(found, key=found.__getitem__) for place, found in scores.items()}
+    return {
+        place: max(among, key=scores[place].__getitem__)
+        for place, among in settings(design, lines, EXTENSIONS).items()
+    }
 
 
 # Runs.
@@ -342,6 +379,8 @@ def run_unit(design: Design, folder: Path, deadline: float, unit: Unit) -> None:
         line["held_out"] = [round(each["held_out"], 4) for each in lines if "held_out" in each]
         line["trained"] = round(float(np.mean([each["success"] for each in lines[:-1]])), 4)
         line["rms"] = round(float(np.mean([each["rms"] for each in lines[:-1]])), 4)
+        if run.critic is not None and run.critic.explained:
+            line["explained"] = round(float(np.mean(run.critic.explained)), 4)
         line |= said | {"cpu_seconds": round(time.process_time() - began, 1)}
         keep(line, path_of(folder, unit, arm, gamma, rate, iterations))
 
@@ -440,6 +479,8 @@ def report(figures: Figures, design: Design, lines: Lines) -> None:
             spent = float(np.median([line["cpu_seconds"] for line in of_arm.values()]))
             figures.emit(place, "cpu_seconds", spent, "s", "lower")
             figures.emit(place, "seeds", len(of_arm), "seeds", "higher")
+            if explained := [line["explained"] for line in of_arm.values() if "explained" in line]:
+                figures.emit(place, "explained", float(np.mean(explained)), "share", "higher")
         contrasts(figures, design, values, world)
         shares(figures, design, values, world)
 
@@ -515,9 +556,14 @@ def ratio(values: Any, axis: int) -> Any:
     return values[..., ::2].mean(axis=axis) / values[..., 1::2].mean(axis=axis)
 
 
+OWN_OPTION: Any = {
+    "final": {"action": "store_true", "help": "report on finished seeds, though runs are missing"}
+}
+
+
 def main() -> None:
     """Run what is missing, then report."""
-    with Figures("sceptic", **OPTIONS) as figures, tempfile.TemporaryDirectory() as spare:
+    with Figures("sceptic", **OPTIONS, **OWN_OPTION) as figures, TemporaryDirectory() as spare:
         options, design = figures.options, QUICK if figures.quick else FULL
         deadline = time.time() + 60 * options.minutes
         folder = options.work or Path(spare)
@@ -528,11 +574,16 @@ def main() -> None:
         for stage in STAGES:
             units = stage(design, finished(folder))
             run_units(partial(run_unit, design, folder, deadline), units, options.processes)
-            if not all(path_of(folder, unit, *run).exists() for unit in units for run in unit.runs):
+            paths = [path_of(folder, unit, *run) for unit in units for run in unit.runs]
+            done = all(path.exists() for path in paths)
+            if not done:
                 break
         lines = finished(folder)
-        report(figures, design, lines)
         figures.write_curve(lines)
+        if done or options.final:
+            report(figures, design, lines)
+        else:  # results are looked at once
+            figures.emit("runs", "finished", len(lines), "runs", "higher")
 
 
 if __name__ == "__main__":

@@ -3,11 +3,13 @@
 For the environments, arms and settings of ``sceptic.py`` (``benchmarks/sceptic_protocol.md``), at
 three stages of runs with ``returns``: the gradients of ``BATCHES`` batches of a policy that stands
 still. ``direction`` is the cosine between the expected gradient of an arm and that of ``oracle``,
-which is the true one; it is estimated from two halves of the batches, so that noise does not lower
-it. ``noise`` is the variance of the gradient of one batch over the square of its expectation. Both
-are means over seeds and stages with 95 % t-intervals over seeds; cases ``environment/stage/arm``
-are means over seeds. ``explains`` is Spearman's correlation, over the arms but ``oracle``, of
-``auc`` in ``sceptic.jsonl`` with direction, and with noise (with its sign turned).
+which is the true one up to the size of advantages; products of expectations are means over all
+pairs of different batches, so that noise does not lower it. ``noise`` is the variance of the
+gradient of one batch over the square of its expectation. Products are means over seeds before they
+are divided. Cases ``environment/stage/arm`` are of one stage; ``environment/arm`` is the mean over
+stages, with a jackknife interval over seeds. ``explains`` is Spearman's correlation, over the arms
+but ``oracle`` and ``sbc, memory`` (whose batches are not independent), of ``auc`` in
+``sceptic.jsonl`` with direction, and with noise (with its sign turned).
 
 Finished pieces (environment and seed) are kept in ``--work``; ``--curves`` takes those of a
 committed file as finished.
@@ -27,7 +29,7 @@ import learning_loop as loop
 import numpy as np
 import sceptic
 import torch
-from common import RESULTS, Figures, mean_interval, read_lines
+from common import RESULTS, STUDENT, Figures, read_lines
 from learning_experiment import OPTIONS, finished, keep, run_units, spearman
 
 SEEDS, BATCHES = (331, 332, 333), 48
@@ -49,31 +51,31 @@ def gradients(policy: Any, steps: Sequence[loop.Step], weights: Sequence[Any]) -
 
 
 def measure(policy: Any, runs: Mapping[str, loop.Run], batches: int) -> dict[str, Any]:
-    """Direction and noise of each arm, at a policy that stands still."""
+    """Products of the gradients of each arm, at a policy that stands still.
+
+    ``strength`` is the square of the expected gradient, ``along`` its product with that of the
+    oracle, and ``variance`` that of one batch.
+    """
     size = sum(weight.numel() for weight in policy.parameters())
-    sums = {arm: np.zeros((2, size)) for arm in runs}
-    squares = dict.fromkeys(runs, 0.0)
+    sums = {arm: np.zeros(size) for arm in runs}
+    squares, products = dict.fromkeys(runs, 0.0), dict.fromkeys(runs, 0.0)
     fresh = {arm: replace(run, recipe=copy.deepcopy(run.recipe)) for arm, run in runs.items()}
     for number in range(batches):
         some = next(iter(runs.values()))
         rng = np.random.default_rng([some.seed, 10_000 + number])
         steps, _ = some.batch(policy, 10_000 + number, rng)
         weights = [run.credit(steps)[0] for run in fresh.values()]
-        for arm, gradient in zip(runs, gradients(policy, steps, weights), strict=True):
-            sums[arm][number % 2] += gradient
+        of_batch = dict(zip(runs, gradients(policy, steps, weights), strict=True))
+        for arm, gradient in of_batch.items():
+            sums[arm] += gradient
             squares[arm] += float(gradient @ gradient)
-    halves = {arm: both / (batches / 2) for arm, both in sums.items()}
-    strength = {arm: float(one @ other) for arm, (one, other) in halves.items()}
-    (first, second), found = halves[TRUE], {}
-    for arm, (one, other) in halves.items():
-        mean = (one + other) / 2
-        variance = (squares[arm] - batches * float(mean @ mean)) / (batches - 1)
-        along = float(one @ second + other @ first) / 2
-        known = strength[arm] > 0 and strength[TRUE] > 0
-        length = (strength[arm] * strength[TRUE]) ** 0.5 if known else np.nan
+            products[arm] += float(gradient @ of_batch[TRUE])
+    pairs, found = batches * (batches - 1), {}
+    for arm, total in sums.items():
         found[arm] = {
-            "direction": round(along / length, 4) if known else None,
-            "noise": round(variance / strength[arm], 3) if known else None,
+            "strength": (float(total @ total) - squares[arm]) / pairs,
+            "along": (float(total @ sums[TRUE]) - products[arm]) / pairs,
+            "variance": (squares[arm] - float(total @ total) / batches) / (batches - 1),
         }
     return found
 
@@ -118,6 +120,37 @@ def path_of(folder: Path, world: str, seed: int) -> Path:
 # Figures.
 
 MEASURES = {"direction": ("1", "higher"), "noise": ("1", "lower")}
+DEPENDENT = "sbc, memory"
+
+Piece = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""What ``measure`` found, by stage and arm."""
+
+
+def measured(pieces: Sequence[Piece], stage: str, arm: str) -> dict[str, float] | None:
+    """Direction and noise, from products that are means over seeds; None if they are not known."""
+
+    def mean(of: str, name: str) -> float:
+        return float(np.mean([piece[stage][of][name] for piece in pieces]))
+
+    strength, true = mean(arm, "strength"), mean(TRUE, "strength")
+    if min(strength, true) <= 0:
+        return None
+    direction = mean(arm, "along") / (strength * true) ** 0.5
+    return {"direction": direction, "noise": mean(arm, "variance") / strength}
+
+
+def over_stages(pieces: Sequence[Piece], arm: str, name: str) -> float:
+    """The mean over stages; not a number where one of them is not known."""
+    found = [measured(pieces, stage, arm) for stage in STAGES]
+    return float(np.mean([each[name] if each else np.nan for each in found]))
+
+
+def jackknife(pieces: Sequence[Piece], arm: str, name: str) -> tuple[float, float, float]:
+    """The mean over stages with a 95 % interval, from leaving out one seed at a time."""
+    whole, count = over_stages(pieces, arm, name), len(pieces)
+    left = [over_stages([*pieces[:i], *pieces[i + 1 :]], arm, name) for i in range(count)]
+    half = STUDENT[count] * float(np.std(left)) * (count - 1) ** 0.5
+    return whole, whole - half, whole + half
 
 
 def report(
@@ -125,35 +158,31 @@ def report(
     lines: Sequence[Mapping[str, Any]],
     learned: Mapping[tuple[str, str], float],
 ) -> None:
-    """Means over seeds; and what goes with the order of the arms by their AUC."""
+    """Direction and noise; and what goes with the order of the arms by their AUC."""
     for world in dict.fromkeys(line["world"] for line in lines):
-        pieces = [line["stages"] for line in lines if line["world"] == world]
-        arms, means = [*pieces[0]["start"]], dict[tuple[str, str], float]()
-        for arm, (measured, unit) in itertools.product(arms, MEASURES.items()):
+        pieces: list[Piece] = [line["stages"] for line in lines if line["world"] == world]
+        arms = [*pieces[0]["start"]]
+        for arm, (name, unit) in itertools.product(arms, MEASURES.items()):
             for stage in STAGES:
-                of_seeds = [piece[stage][arm][measured] for piece in pieces]
-                if known := [value for value in of_seeds if value is not None]:
-                    case = f"{world}/{stage}/{arm}"
-                    figures.emit(case, measured, float(np.mean(known)), *unit)
-            of_seeds = [[piece[stage][arm][measured] for stage in STAGES] for piece in pieces]
-            if all(value is not None for row in of_seeds for value in row):
-                rows = np.mean(of_seeds, axis=1)
-                means[arm, measured] = float(rows.mean())
-                if len(rows) > 1:
-                    interval = mean_interval(rows.tolist(), -np.inf, np.inf)
-                    figures.emit_interval(f"{world}/{arm}", measured, interval, *unit)
-        for measured, sign in (("direction", 1), ("noise", -1)):
+                if found := measured(pieces, stage, arm):
+                    figures.emit(f"{world}/{stage}/{arm}", name, found[name], *unit)
+            interval = jackknife(pieces, arm, name) if len(pieces) > 1 else (np.nan,)
+            if np.isfinite(interval).all():
+                figures.emit_interval(f"{world}/{arm}", name, interval, *unit)
+        for name, sign in (("direction", 1), ("noise", -1)):
+            means = {arm: over_stages(pieces, arm, name) for arm in arms}
             both = [
                 arm
                 for arm in arms
-                if arm != TRUE and (arm, measured) in means and (world, arm) in learned
+                if arm not in (TRUE, DEPENDENT)
+                and np.isfinite(means[arm])
+                and (world, arm) in learned
             ]
             if len(both) > 3:
                 found, p = spearman(
-                    [learned[world, arm] for arm in both],
-                    [sign * means[arm, measured] for arm in both],
+                    [learned[world, arm] for arm in both], [sign * means[arm] for arm in both]
                 )
-                case = f"{world}, {measured}, {len(both)} arms"
+                case = f"{world}, {name}, {len(both)} arms"
                 figures.emit(case, "explains", found, "1", "higher")
                 figures.emit(case, "p", p, "1", "lower")
 
@@ -177,7 +206,8 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         worlds = [world for world in design.worlds if sceptic.PLACES[world].oracle]
         if figures.quick:
-            design = replace(sceptic.QUICK, arms=("grpo", "returns", "ppo", "oracle"))
+            arms = ("grpo", "returns", "ppo", "oracle")
+            design = replace(sceptic.QUICK, arms=arms, iterations=2)
             worlds, batches, seeds = worlds[:1], 2, (1,)
             best = dict.fromkeys(itertools.product(worlds, design.arms), (0.95, 1e-3))
         else:

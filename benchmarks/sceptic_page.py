@@ -55,38 +55,44 @@ def primary(figures: Cases, world: str) -> str:
         gap = figures[f"{world}/{ORACLE} minus {GROUPED}"]
         if gap["gap_low"] <= 0:
             said += ". Credit does not matter here within what these runs can see"
-    critic = between(figures, world, "sbc", "ppo")
-    if side(critic) < 0:
-        said += f"; `ppo` was ahead of `sbc` by {-critic['difference']:.3f}"
-    best = figures[f"{world}/value"]["auc"] - figures[f"{world}/sbc"]["auc"]
-    if side(between(figures, world, "value", "returns")) > 0 and best > 0:
-        said += f"; `value` was ahead of `returns`, and of `sbc` by {best:.3f}"
+    for arm in ("value", "ppo"):
+        case = between(figures, world, ours, arm)
+        if side(case) < 0:
+            said += f"; `{arm}` was ahead of `{ours}` by {-case['difference']:.3f}"
     return said
 
 
 def others(figures: Cases, world: str) -> list[str]:
-    """What is said of clusters and of the memory, where something was found."""
-    found = []
+    """What is said of clusters and of the memory."""
     clusters = between(figures, world, "bipace_q", "gigpo")
-    if side(clusters):
-        speed = "faster" if side(clusters) > 0 else "more slowly"
-        found.append(
-            f"clusters of hidden states (`bipace_q`) learned {speed} than equal texts (`gigpo`), "
-            f"{value(clusters, 'difference')}"
-        )
+    speed = {1: "faster than", -1: "more slowly than", 0: "neither found faster nor slower than"}
+    said = "clusters of hidden states (`bipace_q`) learned " if side(clusters) else ""
+    said += "" if said else "clusters of hidden states (`bipace_q`) were "
+    said += f"{speed[side(clusters)]} equal texts (`gigpo`), {value(clusters, 'difference')}"
     memory = between(figures, world, "sbc, memory", "sbc")
-    if side(memory):
-        verb = "gained" if side(memory) > 0 else "cost"
-        found.append(f"the memory {verb} {value(memory, 'difference')}")
-    return found
+    verb = {1: "gained", -1: "cost", 0: "made no difference that was found:"}[side(memory)]
+    return [said, f"the memory {verb} {value(memory, 'difference')}"]
+
+
+def opening(figures: Cases) -> str:
+    """The primary contrast over environments, in one sentence."""
+    ours, base = PRIMARY
+    sides = {world: side(between(figures, world, *PRIMARY)) for world in FULL.worlds}
+    parts = []
+    for sign, said in ((1, "faster than"), (-1, "more slowly than"), (0, "not found apart from")):
+        places = [NAMES[world] for world, found in sides.items() if found == sign]
+        if places:
+            parts.append(f"{said} tuned `{base}` in {len(places)} ({'; '.join(places)})")
+    return f"**Of {len(sides)} environments, `{ours}` learned {', and '.join(parts)}.**"
 
 
 def paragraph(figures: Cases) -> str:
-    """One sentence for each environment."""
-    return " ".join(
-        f"*{NAMES[world]}*: {'; '.join([primary(figures, world), *others(figures, world)])}."
+    """The answer, and a line for each environment."""
+    lines = [
+        f"- *{NAMES[world]}*: {'; '.join([primary(figures, world), *others(figures, world)])}."
         for world in FULL.worlds
-    )
+    ]
+    return "\n".join([opening(figures), "", *lines])
 
 
 def table(figures: Cases) -> str:
@@ -122,8 +128,10 @@ def explained(figures: Cases) -> str:
             for measured in ("direction", "noise")
             if name.startswith(f"{world}, {measured}")
         }
-        if found:
-            rows.append([NAMES[world], *(f"{found[m]:+.2f}" for m in found), verdict(found)])
+        if len(found) > 1:
+            rows.append(
+                [NAMES[world], *(f"{each:+.2f}" for each in found.values()), verdict(found)]
+            )
     return markdown(["environment", "direction", "noise", "what explains the order"], rows)
 
 

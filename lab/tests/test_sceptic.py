@@ -130,12 +130,82 @@ def test_the_best_settings_are_run_on_and_edges_are_passed() -> None:
     kept = {(arm, gamma, rate) for unit in second for arm, gamma, rate, _ in unit.runs}
     assert {rate for arm, _, rate in kept if arm == "grpo"} == set(design.rates[1:])
     assert {gamma for arm, gamma, _ in kept if arm == "sbc"} == {1.0}
-    whole = [line | {"iterations": 30, "seed": s} for line in first for s in design.tuning_seeds]
-    beyond = {run[:3] for unit in sceptic.edges(design, first + whole) for run in unit.runs}
-    assert beyond == {("grpo", 1.0, 0.008), ("sbc", 1.0, 0.008)}
-    low = [line | {"trained": 1 - line["rate"] - line["gamma"]} for line in whole]
-    beyond = {run[:3] for unit in sceptic.edges(design, first + low) for run in unit.runs}
-    assert beyond == {("grpo", 1.0, 1.25e-4), ("sbc", 0.9, 1.25e-4), ("sbc", 0.8, 2.5e-4)}
+
+    def beyond(score: object) -> set[tuple[str, float, float]]:
+        """The settings that both extensions add, run as the stages run them, and then again."""
+        done, sets = list(first), []
+        for _ in range(2):
+            for extensions in range(sceptic.EXTENSIONS + 1):
+                units = sceptic.second_round(design, done, extensions)
+                runs = {(unit.seed, *run) for unit in units for run in unit.runs}
+                sets.append({run[1:4] for run in runs})
+                had = {(x["seed"], x["arm"], x["gamma"], x["rate"], x["iterations"]) for x in done}
+                for seed, arm, gamma, rate, iterations in runs - had:
+                    line = {"world": "webshop", "seed": seed, "arm": arm, "gamma": gamma}
+                    line |= {"rate": rate, "iterations": iterations}
+                    done.append(line | {"trained": score(gamma, rate)})
+        assert sets[3:] == [sets[0], sets[1], sets[2]]  # a restart finds the same ones
+        return sets[2] - sets[0]
+
+    assert beyond(lambda gamma, rate: rate + gamma) == {
+        *(("grpo", 1.0, rate) for rate in (0.008, 0.016)),
+        *(("sbc", 1.0, rate) for rate in (0.008, 0.016)),
+    }
+    first = [line | {"trained": 1 - line["rate"] - line["gamma"]} for line in first]
+    assert beyond(lambda gamma, rate: 1 - rate - gamma) == {
+        *(("grpo", 1.0, rate) for rate in (1.25e-4, 6.25e-5)),
+        *(("sbc", 0.9, 1.25e-4), ("sbc", 0.8, 2.5e-4)),
+        *(("sbc", 0.8, 1.25e-4), ("sbc", 0.8, 5e-4), ("sbc", 0.6, 2.5e-4)),
+    }
+
+
+def test_a_setting_that_is_finished_in_part_is_not_chosen() -> None:
+    design = replace(sceptic.FULL, worlds=("webshop",), arms=("grpo",))
+    whole = [line | {"iterations": 30} for line in lines(design)]
+    assert not sceptic.tuned(design, whole)
+
+
+def test_task_means_are_those_of_other_rows() -> None:
+    task, values = np.array([0, 0, 0, 1, 2]), np.array([1.0, 2.0, 6.0, 4.0, 8.0])
+    among = np.array([True, True, False, False, True])
+    found = sceptic.task_means(task, values, among)
+    assert found.tolist() == [1.5, 1.5, 1.5, pytest.approx(11 / 3), 8.0]
+
+
+def test_rooms_of_evaluations_are_unlike_those_of_training() -> None:
+    def laid_out(task: int) -> tuple[object, object]:
+        room = loop.UnseenRooms.room(task).room
+        return frozenset(room.floor), frozenset(room.targets)
+
+    world = loop.UnseenRooms
+    others = {laid_out(task) for task in (*world.tasks, *world.shown_tasks)}
+    unseen = {laid_out(task) for task in world.unseen}
+    assert len(unseen) == len(world.unseen) == 64
+    assert not unseen & others
+
+
+def test_direction_and_noise_of_known_gradients() -> None:
+    """From gradients of one weight more than is needed: both arms and the truth are known."""
+    rng, batches = np.random.default_rng(0), 4000
+    true, ours = np.array([1.0, 0.0, 0.0]), np.array([1.0, 1.0, 0.0])
+    drawn = {
+        "oracle": true + rng.normal(size=(batches, 3)),
+        "returns": ours + 2 * rng.normal(size=(batches, 3)),
+    }
+    piece = {}
+    for arm, of in drawn.items():
+        pairs = batches * (batches - 1)
+        total, squares = of.sum(0), float((of**2).sum())
+        along = float(total @ drawn["oracle"].sum(0) - (of * drawn["oracle"]).sum()) / pairs
+        strength = (float(total @ total) - squares) / pairs
+        variance = (squares - float(total @ total) / batches) / (batches - 1)
+        piece[arm] = {"strength": strength, "along": along, "variance": variance}
+    pieces = [dict.fromkeys(sceptic_gradients.STAGES, piece)] * 3
+    found = sceptic_gradients.measured(pieces, "start", "returns")
+    assert found["direction"] == pytest.approx(0.5**0.5, abs=0.05)
+    assert found["noise"] == pytest.approx(12 / 2, rel=0.1)
+    whole, low, high = sceptic_gradients.jackknife(pieces, "returns", "noise")
+    assert whole == low == high == pytest.approx(found["noise"])
 
 
 def reported(curves: list[dict[str, object]]) -> list[dict[str, object]]:
@@ -160,9 +230,11 @@ def made_up(ahead: float) -> list[dict[str, object]]:
     above = {"grpo": -0.1, "sbc": ahead, "oracle": 0.2}
     for world in design.worlds:
         for arm in design.arms_in(world):
-            for seed in (*design.tuning_seeds, *design.seeds):
+            for seed in (0, *design.tuning_seeds, *design.seeds):
                 line = {"world": world, "arm": arm, "gamma": 1.0, "rate": 1e-3, "seed": seed}
                 line |= {"iterations": design.length(world), "trained": 0.5, "cpu_seconds": 1.0}
+                if seed == 0:  # the first round
+                    line |= {"seed": design.tuning_seeds[0], "iterations": design.first}
                 noise = 0.01 * rng.normal(size=6)
                 line["held_out"] = (0.5 + above.get(arm, 0.0) + noise).tolist()
                 made.append(line)
@@ -180,7 +252,7 @@ def test_the_page_says_what_came_out(ahead: float, said: str) -> None:
     sentence = page.primary(figures, "webshop")
     assert said in sentence
     assert "+0.0" in sentence or "-0.0" in sentence
-    assert page.paragraph(figures).count("*:") == len(sceptic.FULL.worlds)
+    assert page.paragraph(figures).count("*: ") == len(sceptic.FULL.worlds)
     share = figures["webshop/sbc"]["share"]
     assert share == pytest.approx((0.1 + ahead) / 0.3, abs=0.02)
     assert f"{100 * share:.0f} % (" in page.table(figures)
