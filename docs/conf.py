@@ -47,4 +47,15 @@ copybutton_exclude = ".linenos, .gp, .go"  # copy what is typed, not what is pri
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_logo = html_favicon = "_static/mark.svg"
+BLUE, ORANGE = ("#1f66a3", "#6fb1e8"), ("#b85a12", "#f2985a")  # on a light and on a dark page
+html_theme_options = {
+    f"{scheme}_css_variables": {
+        "color-brand-primary": BLUE[place],
+        "color-brand-content": BLUE[place],
+        "color-brand-visited": BLUE[place],
+        "color-api-name": ORANGE[place],
+    }
+    for place, scheme in enumerate(("light", "dark"))
+}
 html_title = "Ascribe" if "dev" in release else f"Ascribe {release}"  # a commit is no name
