@@ -14,7 +14,7 @@ from ascribe.steps.arrays import Floats
 from ascribe.steps.table import StepTable
 from examples.adapter import ListAdapter
 
-PAGE = Path(__file__).parents[2] / "docs" / "engines" / "others.md"
+PAGE = Path(__file__).parents[2] / "docs" / "engines" / "index.md"
 
 
 def snippet(heading: str, language: str = "py") -> str:

@@ -18,9 +18,7 @@ from ascribe_lab.train.verl.arguments import ON_CPU, verl_overrides
 yaml = pytest.importorskip("yaml", reason="needs the extra verl")
 
 ROOT = Path(__file__).parents[3]
-PAGE = "".join(
-    (ROOT / f"docs/engines/{name}.md").read_text("utf-8") for name in ("verl", "verl_details")
-)
+PAGE = (ROOT / "docs/engines/verl.md").read_text("utf-8")
 EXAMPLES = [
     path
     for path in sorted((ROOT / "examples/train").glob("*.yaml"))
@@ -99,7 +97,7 @@ def test_verl_knows_the_keys_of_the_papers_runs() -> None:
 
 
 def test_the_page_shows_files() -> None:
-    assert len(SHOWN) >= 4
+    assert len(SHOWN) >= 2
 
 
 @pytest.mark.parametrize("text", SHOWN, ids=range(len(SHOWN)))
