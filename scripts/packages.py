@@ -4,7 +4,7 @@
     python scripts/packages.py lock LOCK ARGUMENT ...    what pip install ARGUMENT ... resolves to
     FOLDER/bin/python scripts/packages.py audit LOCK     is everything installed as locked?
     FOLDER/bin/python scripts/packages.py sbom LOCK      what is installed, as CycloneDX JSON
-    python scripts/packages.py licences SITE ...         write the table of docs/licences.md
+    python scripts/packages.py licences SITE ...         write the table of scripts/locks/licences.md
 
 A lock has one line for each package, ``name==version --hash=sha256:...``: the one file that pip
 chose on this platform. Lines at the top that begin with # are kept. No address is written, so a
@@ -159,7 +159,7 @@ def licences(sites: list[str]) -> None:
     if missing := sorted(locks.keys() - stated.keys()):
         sys.exit(f"in none of these folders: {', '.join(missing)}")
     rows = [f"| {name} | {stated[name]} | {', '.join(locks[name])} |" for name in sorted(locks)]
-    page = ROOT / "docs" / "licences.md"
+    page = ROOT / "scripts" / "locks" / "licences.md"
     head, line, _ = page.read_text(encoding="utf-8").partition("| --- | --- | --- |\n")
     page.write_text(head + line + "\n".join(rows) + "\n", encoding="utf-8")
 

@@ -113,7 +113,7 @@ def test_the_sbom_lists_what_is_installed(lock: Path) -> None:
 
 def test_every_locked_package_has_its_licence_on_the_page() -> None:
     """After a change of the locks: scripts/packages.py licences."""
-    page = (ROOT / "docs/licences.md").read_text(encoding="utf-8")
+    page = (ROOT / "scripts/locks/licences.md").read_text(encoding="utf-8")
     shown = dict(re.findall(r"^\| (\w[\w-]*) \| .+ \| (.+) \|$", page, re.M))
     locked = {"package": ["locks"]}
     for path in LOCKS:
