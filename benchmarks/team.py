@@ -17,7 +17,7 @@ outcomes.
 - `signal`: `grpo` is mean over standard deviation of the gradient of one prompt, with GRPO on the
   shared reward; the others are ratios to it.
 
-`--docs` writes the committed results into docs/estimators/ccpo.md instead of running anything.
+`--docs` writes the committed results into benchmarks/results/team.md instead of running anything.
 """
 
 import sys
@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from coalitions import Ties, Votes, contributions, outcome_bonus, shapley, side_by_side
 from common import RESULTS as FOLDER
-from common import ROOT, Figures, Work, fill_page, interleaved, read_lines
+from common import Figures, Work, fill_page, interleaved, read_lines
 
 from ascribe.estimators.ccpo import (
     STREAMS,
@@ -42,7 +42,7 @@ from ascribe.estimators.relative import Norm
 from ascribe.steps.arrays import Bools, Floats, Ints
 
 RESULTS = FOLDER / "team.jsonl"
-PAGE = ROOT / "docs" / "estimators" / "ccpo.md"
+PAGE = FOLDER / "team.md"
 
 ROLLOUTS = 4
 BATCH = 64

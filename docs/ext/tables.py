@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import sys
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
@@ -17,7 +18,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 from packaging.requirements import Requirement
 
 from ascribe.cli import load_command
-from ascribe.estimators import RECIPES
+from ascribe.estimators import RECIPES, Recipe
 from ascribe.estimators.credit import Reason
 from ascribe.situations import SITUATIONS, States
 from ascribe.steps.problems import ProblemKind, Severity
@@ -76,32 +77,43 @@ def _members(kind: type[Enum]) -> dict[str, str]:
 
 
 def parameters(name: str) -> str:
-    """The parameters of a recipe: defaults and choices from its fields, meaning from docstrings."""
-    kind = RECIPES[name]
+    """The parameters of a recipe: defaults and choices from its fields, meaning from docstrings.
+
+    Those that all recipes have are in the table ``shared`` alone, unless a recipe changes one.
+    """
+    kind = Recipe if name == "shared" else RECIPES[name]
     hints, said = get_type_hints(kind), {}
     for base in reversed(kind.__mro__):
         said |= _attributes(base.__doc__ or "")
     rows = []
-    # A recipe's own parameters first, then those that it shares.
+    # A recipe's own parameters first, then those that it has from relatives.
     own = [field for field in fields(kind) if field.name in vars(kind).get("__annotations__", {})]
     for field in [*own, *(field for field in fields(kind) if field not in own)]:
+        if field not in own and field.name in Recipe.__annotations__:
+            continue
         hint = hints[field.name]
         choice = get_origin(hint) is Literal
         takes = ", ".join(f"`{c}`" for c in get_args(hint)) if choice else hint.__name__
         rows.append((f"`{field.name}`", f"`{field.default}`", takes, said[field.name]))
+    if not rows:
+        return "It has no parameters of its own."
     return table(("parameter", "default", "takes", "meaning"), rows)
+
+
+def home(name: str) -> str:
+    """The page of a recipe, with its section if it has one; the recipe's module names the page."""
+    module = getsource(sys.modules[RECIPES[name].__module__])
+    page = re.search(r"^Page: docs/(.+?\.md)\.", module, re.MULTILINE)[1]
+    section = f"\n## {name}\n" in (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return f"{page}#{name}" if section else page
 
 
 def recipes() -> str:
     """Every recipe with its class, what it computes and its page."""
-    pages = {path.stem for path in (ROOT / "docs" / "estimators").glob("*.md")}
     rows = []
     for name, kind in RECIPES.items():
-        page = name if name in pages else "bipace"
         first = (kind.__doc__ or "").partition("\n")[0]
-        rows.append(
-            (f"[`{name}`](estimators/{page}.md)", f"`ascribe.estimators.{kind.__name__}`", first)
-        )
+        rows.append((f"[`{name}`]({home(name)})", f"`ascribe.estimators.{kind.__name__}`", first))
     return table(("recipe", "class", "what it computes"), rows)
 
 

@@ -1,6 +1,6 @@
 """Dr. GRPO: by hand, and against its slow version.
 
-Code: src/ascribe/estimators/dr_grpo.py. Page: docs/estimators/dr_grpo.md.
+Code: src/ascribe/estimators/dr_grpo.py. Page: docs/estimators/grpo.md.
 """
 
 import pytest

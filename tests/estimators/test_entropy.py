@@ -1,6 +1,6 @@
 """Entropy: by hand, around every recipe, against its slow version, and three planted faults.
 
-Code: src/ascribe/estimators/entropy.py. Page: docs/estimators/entropy.md.
+Code: src/ascribe/estimators/entropy.py. Page: docs/estimators/columns.md.
 """
 
 import math

@@ -1,6 +1,6 @@
 """G2PO: by hand, against its slow version, and three planted faults.
 
-Code: src/ascribe/estimators/g2po.py. Page: docs/estimators/g2po.md.
+Code: src/ascribe/estimators/g2po.py. Page: docs/estimators/graphs.md.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """GAE: by hand, against its slow version, and three planted faults.
 
-Code: src/ascribe/estimators/gae.py. Page: docs/estimators/gae.md.
+Code: src/ascribe/estimators/gae.py. Page: docs/estimators/returns.md.
 """
 
 import numpy as np

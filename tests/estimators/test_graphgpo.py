@@ -1,6 +1,6 @@
 """GraphGPO: by hand, against its slow version, and three planted faults.
 
-Code: src/ascribe/estimators/graphgpo.py. Page: docs/estimators/graphgpo.md.
+Code: src/ascribe/estimators/graphgpo.py. Page: docs/estimators/graphs.md.
 """
 
 import numpy as np

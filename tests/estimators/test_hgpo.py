@@ -1,6 +1,6 @@
 """HGPO: by hand, and against its slow version.
 
-Code: src/ascribe/estimators/hgpo.py. Page: docs/estimators/hgpo.md.
+Code: src/ascribe/estimators/hgpo.py. Page: docs/estimators/gigpo.md.
 """
 
 import pytest

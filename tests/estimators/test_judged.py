@@ -1,6 +1,6 @@
 """Judged: by hand, against its slow version, and three planted faults.
 
-Code: src/ascribe/estimators/judged.py. Page: docs/estimators/judged.md.
+Code: src/ascribe/estimators/judged.py. Page: docs/estimators/columns.md.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """Progress: by hand, against its slow version, and three planted faults.
 
-Code: src/ascribe/estimators/progress.py. Page: docs/estimators/progress.md.
+Code: src/ascribe/estimators/progress.py. Page: docs/estimators/columns.md.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """REINFORCE++: by hand, and against its slow version.
 
-Code: src/ascribe/estimators/reinforce_pp.py. Page: docs/estimators/reinforce_pp.md.
+Code: src/ascribe/estimators/reinforce_pp.py. Page: docs/estimators/grpo.md.
 """
 
 import pytest

@@ -1,6 +1,6 @@
 """RLOO: by hand, and against its slow version.
 
-Code: src/ascribe/estimators/rloo.py. Page: docs/estimators/rloo.md.
+Code: src/ascribe/estimators/rloo.py. Page: docs/estimators/grpo.md.
 """
 
 import pytest

@@ -1,6 +1,6 @@
 """Dr. GRPO: GRPO without the division by the standard deviation.
 
-Page: docs/estimators/dr_grpo.md. Test: tests/estimators/test_dr_grpo.py.
+Page: docs/estimators/grpo.md. Test: tests/estimators/test_dr_grpo.py.
 """
 
 from dataclasses import dataclass

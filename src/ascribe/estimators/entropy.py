@@ -1,6 +1,6 @@
 """Entropy: another recipe's credit, larger where the policy was sure of its response.
 
-Page: docs/estimators/entropy.md. Test: tests/estimators/test_entropy.py.
+Page: docs/estimators/columns.md. Test: tests/estimators/test_entropy.py.
 """
 
 import json

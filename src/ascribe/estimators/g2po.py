@@ -8,7 +8,7 @@
 A^E, F_norm and R are those of GiGPO. Φ is 0 after the last step, whose reward says how it ended. A
 row without a state is a visit of its own. Paper: G2PO, arXiv 2606.22995.
 
-Page: docs/estimators/g2po.md. Test: tests/estimators/test_g2po.py.
+Page: docs/estimators/graphs.md. Test: tests/estimators/test_g2po.py.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """GAE over steps: what a step brought beyond what a critic expected.
 
-Page: docs/estimators/gae.md. Test: tests/estimators/test_gae.py.
+Page: docs/estimators/returns.md. Test: tests/estimators/test_gae.py.
 """
 
 from dataclasses import dataclass

@@ -9,7 +9,7 @@ end of a failure, count as one step farther than the farthest state that has one
 those of GiGPO. The paper's exponent is d(s_{t+1}) + 1, which is g times γ: standardised, the same.
 Paper: GraphGPO, arXiv 2605.26684.
 
-Page: docs/estimators/graphgpo.md. Test: tests/estimators/test_graphgpo.py.
+Page: docs/estimators/graphs.md. Test: tests/estimators/test_graphgpo.py.
 """
 
 from dataclasses import dataclass

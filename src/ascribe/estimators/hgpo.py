@@ -1,6 +1,6 @@
 """HGPO: step credit in nested groups of rows that share a longer and longer history.
 
-Page: docs/estimators/hgpo.md. Test: tests/estimators/test_hgpo.py.
+Page: docs/estimators/gigpo.md. Test: tests/estimators/test_hgpo.py.
 """
 
 from dataclasses import dataclass, replace

@@ -8,7 +8,7 @@ with the scores of the trajectories at the same step number (``compare="turn"``)
 decides when to stop, that form is biased: every further step is charged the mean score of its step
 number, and a trajectory that ends early is not (verl #7244). Sums from a step on have no such bias.
 
-Page: docs/estimators/judged.md. Test: tests/estimators/test_judged.py.
+Page: docs/estimators/columns.md. Test: tests/estimators/test_judged.py.
 """
 
 from dataclasses import dataclass

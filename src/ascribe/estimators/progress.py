@@ -3,7 +3,7 @@
 IGPO (arXiv 2510.14967) standardises the rewards of a task before it sums them. Others: TRACE, arXiv
 2607.13988; ΔBelief, arXiv 2602.12342.
 
-Page: docs/estimators/progress.md. Test: tests/estimators/test_progress.py.
+Page: docs/estimators/columns.md. Test: tests/estimators/test_progress.py.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """REINFORCE++: returns standardised over the whole batch instead of the task group.
 
-Page: docs/estimators/reinforce_pp.md. Test: tests/estimators/test_reinforce_pp.py.
+Page: docs/estimators/grpo.md. Test: tests/estimators/test_reinforce_pp.py.
 """
 
 from dataclasses import dataclass

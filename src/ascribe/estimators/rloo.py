@@ -1,6 +1,6 @@
 """RLOO: REINFORCE with a leave-one-out baseline.
 
-Page: docs/estimators/rloo.md. Test: tests/estimators/test_rloo.py.
+Page: docs/estimators/grpo.md. Test: tests/estimators/test_rloo.py.
 """
 
 from dataclasses import dataclass
