@@ -4,7 +4,7 @@
     python scripts/packages.py lock LOCK ARGUMENT ...    what pip install ARGUMENT ... resolves to
     FOLDER/bin/python scripts/packages.py audit LOCK     is everything installed as locked?
     FOLDER/bin/python scripts/packages.py sbom LOCK      what is installed, as CycloneDX JSON
-    python scripts/packages.py licences SITE ...         write the table of scripts/locks/licences.md
+    python scripts/packages.py licences SITE ...         write scripts/locks/licences.md
 
 A lock has one line for each package, ``name==version --hash=sha256:...``: the one file that pip
 chose on this platform. Lines at the top that begin with # are kept. No address is written, so a

@@ -134,7 +134,7 @@ def test_without_fingerprints_states_are_compared_by_their_text(name: str) -> No
 
 
 def test_the_step_term_alone_has_the_scale_of_the_reward() -> None:
-    """Eq. 4 to 7 are in units of the return, beside a standardised episode term (docs/estimators/index.md).
+    """Eq. 4 to 7 are in units of the return, beside a standardised episode term.
 
     So 10 for a success, as in GiGPO, gives the step term ten times the weight that 1 gives it.
     """

@@ -36,10 +36,6 @@ PAGES = [
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 
-OWN = ("sbc", "ibpo")
-"""Recipes whose page names no paper of that archive."""
-
-
 def text(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
@@ -120,7 +116,7 @@ def test_every_recipe_has_a_page_or_a_section(name: str) -> None:
     if anchor:
         found = found.split(f"\n## {anchor}\n")[1].split("\n## ")[0]
     shown = "bipace_q" if name == "bipace_diff" else name
-    for part in ("Code: `src", "Test: `tests", "$$", "What goes wrong", "arXiv" * (name not in OWN)):
+    for part in ("Code: `src", "Test: `tests", "$$", "What goes wrong"):
         assert part in found, part
     assert f"<!-- generate: parameters {shown} -->" in found
     link = generated.tables.home(name).removeprefix("estimators/")

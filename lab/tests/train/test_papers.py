@@ -125,19 +125,19 @@ def test_ppo_has_a_critic_and_distinct_tasks() -> None:
 # The pages of claims.
 
 ROOT = PAPERS.parents[1]
-PAGES = [ROOT / "docs" / "papers" / f"{folder.name}.md" for folder in sorted(PAPERS.iterdir())]
+PAGES = [folder / "README.md" for folder in sorted(PAPERS.iterdir())]
 TEST = re.compile(r"`((?:lab/)?tests/[\w/]+\.py|test_\w+(?:\.py)?)`")
 HOMES = [ROOT / "src" / "ascribe", ROOT / "lab" / "src" / "ascribe_lab"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
 def test_every_claim_names_tests_and_files_that_exist(page: Path) -> None:
     rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line[:1] == "|"][2:]
     assert rows
     tests = {path.name: path for path in ROOT.glob("**/tests/**/test_*.py")}
     source = "".join(path.read_text(encoding="utf-8") for path in tests.values())
-    files = {path.stem for path in (PAPERS / page.stem).glob("*.yaml")}
-    pages = {path.stem for path in (ROOT / "benchmarks" / "results").glob("*.jsonl")}
+    files = {path.stem for path in page.parent.glob("*.yaml")}
+    results = {path.stem for path in (ROOT / "benchmarks" / "results").glob("*.jsonl")}
     for row in rows:
         cells = [cell.strip() for cell in row.strip("|").split(" | ")]
         assert len(cells) == 5, row
@@ -154,8 +154,10 @@ def test_every_claim_names_tests_and_files_that_exist(page: Path) -> None:
             assert any(fnmatch(stem, pattern) for stem in files), pattern
         for module in re.findall(r"`([a-z_]+/[\w/]+\.py)`", implemented):
             assert any((home / module).is_file() for home in HOMES), module
-        for name in re.findall(r"benchmarks\.md#(\w+)", checked):
-            assert name in pages, name
+        for name in re.findall(r"results/(\w+)\.jsonl", checked):
+            assert name in results, name
+        for target in re.findall(r"\]\(([^)#:]+)", row):
+            assert (page.parent / target).is_file(), target
 
 
 @pytest.mark.unit
