@@ -95,9 +95,11 @@ def parameters(name: str) -> str:
         choice = get_origin(hint) is Literal
         takes = ", ".join(f"`{c}`" for c in get_args(hint)) if choice else hint.__name__
         rows.append((f"`{field.name}`", f"`{field.default}`", takes, said[field.name]))
-    if not rows:
-        return "It has no parameters of its own."
-    return table(("parameter", "default", "takes", "meaning"), rows)
+    shown = table(("parameter", "default", "takes", "meaning"), rows)
+    if name == "shared":
+        return shown
+    shared = "[those of all recipes](index.md#parameters-of-all-recipes)"
+    return f"{shown}\n\nAnd {shared}." if rows else f"It has no parameters but {shared}."
 
 
 def home(name: str) -> str:
