@@ -2,9 +2,9 @@
 
 A case is world/recipe/group size, ``mean`` stands for the mean over worlds, and ``A minus B`` is
 the difference of two recipes, paired over blocks of tasks. ``METRIC_low`` and ``METRIC_high`` bound
-the 95 % interval over blocks. ``--work`` keeps the parts that were measured. ``--docs`` writes the
-committed results into docs/audit_results.md, docs/audit.md and docs/howto/recipe.md, and draws the
-figure (with matplotlib) instead of running anything.
+the 95 % interval over blocks. ``--work`` keeps the parts that were measured. ``--docs`` runs
+nothing: it writes the committed results into docs/audit.md and docs/howto/recipe.md, and draws the
+figure, with matplotlib.
 
 Cases ``pairs: mean/A minus B/8`` are what docs/audit.md says about learning.
 ``audit_recurrence.py`` has every recipe in more worlds.
@@ -15,14 +15,13 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from audit_forms import ABLATIONS, scored_recipe
-from audit_predictor import CHOSEN, RECIPES, SUBSETS, of_subset
 from common import RESULTS, ROOT, Figures, fill_page, read_lines
 
 from ascribe.steps.atomic import replacing, write_file
@@ -42,8 +41,6 @@ from ascribe_lab.audit.report import (
     PAIRED,
     AuditTables,
     Line,
-    TableCells,
-    is_clear,
     json_lines,
     line_of,
     markdown,
@@ -53,13 +50,10 @@ from ascribe_lab.audit.run import METRICS
 FIGURE = (*PAIRED, "gradient_cosine", "gradient_direction")
 """Metrics of the figure."""
 LEARNED = ("momentum_auc", "learning_auc")
-PAGE = ROOT / "docs" / "audit_results.md"
 SUMMARY = ROOT / "docs" / "audit.md"
 PICTURE = ROOT / "docs" / "figures" / "audit"
 CHOICE = ROOT / "docs" / "howto" / "recipe.md"
 PREDICTOR = RESULTS / "audit_predictor.jsonl"
-RELEASED = RESULTS / "audit_released.jsonl"
-SCORES = PREDICTOR.with_suffix("") / "scores.jsonl"
 LEADER = "sbc"
 PAIRS = (
     ("returns", "gigpo"),
@@ -74,18 +68,6 @@ PAIRS = (
     ("sbc_exact", "returns@0.9"),
 )
 """Differences that the page on the audit speaks of."""
-SHOWN_SCORES = (
-    "both, 8 trajectories, success cosine",
-    "start, 8 trajectories, success pooled 16",
-    "start, 8 trajectories, success cosine",
-    "start, 8 trajectories, discounted cosine",
-    "start, 8 trajectories, discounted pooled inf",
-    "start, 8 trajectories, discounted action cosine",
-    "start, 8 trajectories, cosine",
-    "start, 8 trajectories, sign",
-    "start, 8 trajectories, mse",
-)
-"""Scores that the page shows beside the one that was chosen."""
 BLUR = 0.97
 """At this blur at most one pair of rows of a cluster in five is in the same state."""
 
@@ -103,9 +85,8 @@ PARTS = {
 
 
 def main() -> None:
-    """Run the audit and print its figures, or write the page from the committed ones."""
+    """Run the audit and print its figures, or fill the pages from the committed ones."""
     if "--docs" in sys.argv:
-        PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
         SUMMARY.write_text(filled(SUMMARY.read_text(encoding="utf-8")), encoding="utf-8")
         CHOICE.write_text(with_scores(CHOICE.read_text(encoding="utf-8")), encoding="utf-8")
         figure(kept(), PICTURE)
@@ -123,7 +104,7 @@ def main() -> None:
 
 
 def is_shown(line: dict[str, Any]) -> bool:
-    """Whether the page, its figure or a test shows a line."""
+    """Whether a page, its figure or a test shows a line."""
     metric, case = line["metric"], line["case"].rpartition(": ")[2]
     is_mean = case.startswith("mean/") and metric in MEANS
     return case.endswith("/8") and (is_mean or metric in FIGURE)
@@ -185,60 +166,6 @@ def joined(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def tables(text: str) -> dict[str, str]:
-    """Every part of the page that is made from results and has a place there, by its name."""
-    parts: dict[str, Callable[[], str]] = {
-        "results": lambda: page(kept()),
-        "pairs": pairs,
-        "predictor": predictor,
-        "subsets": subsets,
-        "released": released,
-        "ablation": lambda: two_tables("ablation", by_world),
-        "blurred": lambda: two_tables("blurred", differences),
-    }
-    return {name: part() for name, part in parts.items() if f"<!-- begin: {name} -->" in text}
-
-
-def page(lines: Iterable[Line]) -> str:
-    """Means over worlds in groups of eight, and each world."""
-    tables = AuditTables(lines)
-    shown = " / ".join(name for name in PAIRED if tables.has(8, name))
-    means, each = markdown(*tables.means(8)), markdown(*by_world(tables, 8))
-    return f"### Means over worlds, group size 8\n\n{means}\n\n### {shown}\n\n{each}\n"
-
-
-def by_world(tables: AuditTables, size: int) -> TableCells:
-    """The paired metrics in every world, side by side."""
-    return paired_cells(tables, "recipe", tables.recipes, size, lambda line: f"{line['value']:.3f}")
-
-
-def differences(tables: AuditTables, size: int) -> TableCells:
-    """Their paired differences in every world; a star marks an interval without zero."""
-
-    def signed(line: Line) -> str:
-        return f"{line['value']:+.3f}" + ("*" if is_clear(line) else "")
-
-    return paired_cells(tables, "difference", tables.pairs, size, signed)
-
-
-def paired_cells(
-    tables: AuditTables, head: str, names: list[str], size: int, text: Callable[[Line], str]
-) -> TableCells:
-    """The paired metrics of recipes, or of differences, in every world."""
-    metrics = [name for name in PAIRED if tables.has(size, name)]
-    rows = [
-        [
-            name,
-            *(
-                " / ".join(text(tables.lines[world, name, size, metric]) for metric in metrics)
-                for world in tables.worlds
-            ),
-        ]
-        for name in names
-    ]
-    return [head, *tables.worlds], rows
-
-
 def figure(lines: Iterable[Line], path: Path) -> None:
     """Draw means over worlds with intervals, and every world, as PNG and SVG."""
     from matplotlib.figure import Figure  # noqa: PLC0415 (no other part needs it)
@@ -275,12 +202,6 @@ def save_figure(drawing: Any, path: Path) -> None:
         drawing.savefig(file, format="svg", metadata={"Date": None})
 
 
-def two_tables(what: str, second: Callable[[AuditTables, int], TableCells]) -> str:
-    """Means of an addition to the audit, and a table by world."""
-    tables = AuditTables(kept(what))
-    return f"{markdown(*tables.means(8))}\n\n{markdown(*second(tables, 8))}\n"
-
-
 def pairs() -> str:
     """Differences in learning with momentum, what they are like over worlds, and those without."""
     tables, lines = AuditTables(kept()), {}
@@ -304,50 +225,6 @@ def pairs() -> str:
     return markdown(["difference", *head], rows) + "\n"
 
 
-def subsets() -> str:
-    """How the chosen score compares with other scores, and its correlation over fewer recipes."""
-    lines = {(line["case"], line["metric"]): line["value"] for line in read_lines(PREDICTOR)[1:]}
-    score, tested = f"`{CHOSEN}`", lines[CHOSEN, "tested_on"]
-    scores = [case for case, metric in lines if metric == "chosen_on" and case != "ceiling"]
-    better = sum(lines[case, "tested_on"] > tested for case in scores)
-    plain = "start, 8 trajectories, success cosine"
-    said = (
-        f"On the worlds that it was not chosen on, {score} has {tested:.3f}, and {better} of all "
-        f"{len(scores)} scores do better there, the plain cosine of a batch with the gradient of "
-        f"success at the start among them ({lines[plain, 'tested_on']:.3f}). So the choice of this "
-        "score is not what the correlation shows. It also depends on the recipes, "
-        f"{sum(name.startswith(LEADER) for name in RECIPES)} of which are forms of `{LEADER}`:"
-    )
-    scored = read_lines(SCORES)
-    rows = [[n, str(len(of)), f"{of_subset(scored, of):.3f}"] for n, of in SUBSETS.items()]
-    head = ["recipes, in a later run", "number", f"correlation of {score} with learning"]
-    return f"{said}\n\n{markdown(head, rows)}\n"
-
-
-def predictor() -> str:
-    """How well scores of a few batches predict learning, chosen and tested on different worlds."""
-    lines = {(line["case"], line["metric"]): line for line in read_lines(PREDICTOR)[1:]}
-    chosen, fixed = (
-        next(case.partition(": ")[2] for case, _ in lines if case.startswith(f"{what}: "))
-        for what in ("chosen", "fixed")
-    )
-    rows = []
-    for score in dict.fromkeys((chosen, fixed, *SHOWN_SCORES, "ceiling")):
-        cells = [
-            "{} [{}, {}]".format(*(f"{lines[score, m]['value']:.3f}" for m in (half, *ends)))
-            for half in ("chosen_on", "tested_on")
-            for ends in [(f"{half}_low", f"{half}_high")]
-        ]
-        rows.append([score, *cells])
-    return markdown(["score", "worlds to choose on", "other worlds"], rows) + "\n"
-
-
-def released() -> str:
-    """Means over worlds of released code and of Ascribe's recipes, from the same rollouts."""
-    tables = AuditTables(joined(read_lines(RELEASED)[1:]))
-    return markdown(*tables.means(8)) + "\n"
-
-
 def with_scores(text: str) -> str:
     """The page with learning and its predictor in rows ``| `RECIPE` | 0.1 ±0.1 | 0.1 ±0.1 | ...``.
 
@@ -367,8 +244,8 @@ def with_scores(text: str) -> str:
 
 
 def filled(text: str) -> str:
-    """The page with the tables of the committed results."""
-    return fill_page(text, tables(text))
+    """The page with the table of the committed results."""
+    return fill_page(text, {"pairs": pairs()})
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ runs: noise in the runs alone keeps a score below about its square root.
 bias and noise as a single batch does, infinity bias alone. Each world's scores are kept in
 ``--work``, and a run that was stopped goes on there. With ``--out NAME.jsonl``,
 ``NAME/scores.jsonl`` has learning and the score that was chosen for each recipe in each world to
-test on; ``SUBSETS`` are correlated from it.
+test on.
 """
 
 import itertools
@@ -62,13 +62,6 @@ RECIPES = (
     *(name for name in FULL_FORMS if name not in LATER),
     *("sbc-own", "sbc-bootstrap", "sbc-shrinkage"),
 )
-FAMILIES = ("grpo", "returns", "gigpo", "hgpo", "bigpo_mean", "bipace_diff_mean", "bipace_q", "sbc")
-SUBSETS = {
-    "all recipes, forms and controls": RECIPES,
-    "one of each family": FAMILIES,
-    "of these, recipes of papers that compare states, and returns": FAMILIES[1:-1],
-}
-"""Recipes over which the chosen score is correlated with learning."""
 SETTINGS = replace(FULL, worlds=ALL_WORLDS, sizes=(4, 8, 16), seed=SEED)
 BATCHES = (0.5, 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, np.inf)
 """Numbers of batches that a pooled gradient is of."""
@@ -238,22 +231,6 @@ def score_lines(tables: dict[str, Table]) -> list[dict[str, Any]]:
         line = {"world": world, "recipe": name, "learning": round(learning, 5)}
         lines.append(line | {CHOSEN: round(means[CHOSEN], 5)})
     return lines
-
-
-def of_subset(lines: Sequence[dict[str, Any]], names: Sequence[str]) -> float:
-    """The correlation of the chosen score with learning over these recipes, mean over worlds."""
-    by_world: dict[str, list[dict[str, Any]]] = {}
-    for line in lines:
-        if line["recipe"] in names:
-            by_world.setdefault(line["world"], []).append(line)
-    return float(
-        np.mean(
-            [
-                spearman([line[CHOSEN] for line in of], [line["learning"] for line in of])
-                for of in by_world.values()
-            ]
-        )
-    )
 
 
 def choose(found: dict[str, dict[str, float]]) -> str:

@@ -13,13 +13,13 @@ share of paraphrased texts, and ``alone`` the share of steps alone in their text
 tuned discount. ``METRIC_low`` and ``METRIC_high`` bound the 95 % interval over blocks of tasks.
 
 What is measured is kept in ``--work`` as it comes, so a run that was stopped goes on there.
-``--docs`` writes the committed results into docs/audit_results.md and draws the figure.
+``--docs`` draws the figure of docs/audit.md from the committed results.
 """
 
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,13 +27,13 @@ from typing import Any
 
 import numpy as np
 from audit import save_figure
-from common import RESULTS, ROOT, Figures, fill_page, read_lines
+from common import RESULTS, ROOT, Figures, read_lines
 
 from ascribe.groups.exact import exact
 from ascribe.steps import segments
-from ascribe_lab.audit import ALL_WORLDS, FULL, WORLDS, Settings, rollouts, scored_recipe
+from ascribe_lab.audit import FULL, WORLDS, Settings, rollouts, scored_recipe
 from ascribe_lab.audit.rare import RARE_WORLDS
-from ascribe_lab.audit.report import BETTER, markdown
+from ascribe_lab.audit.report import BETTER
 from ascribe_lab.audit.run import SCORING, interval, score_batches, score_learning
 
 RECIPES = (
@@ -68,7 +68,6 @@ SHOWN = ("momentum_auc", "learning_auc", "update_cosine")
 SETTINGS = replace(FULL, blocks=4, batches=3, gamma=1.0, seed=41)
 TUNED_ON = replace(SETTINGS, blocks=3, seed=1041)
 AT_EQUAL_EPISODES = replace(SETTINGS, blocks=4, tasks=32, updates=40, seed=2041)
-PAGE = ROOT / "docs" / "audit_results.md"
 PICTURE = ROOT / "docs" / "figures" / "audit_recurrence"
 COMMITTED = RESULTS / "audit_recurrence.jsonl"
 
@@ -105,9 +104,8 @@ class Kept:
 
 
 def main() -> None:
-    """Measure and print, or write the page."""
+    """Measure and print, or draw the figure."""
     if "--docs" in sys.argv:
-        PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
         figure(committed(), PICTURE)
         return
     work = {"type": Path, "help": "folder for what was measured"}
@@ -209,7 +207,7 @@ def alone(settings: Settings, world: str) -> float:
     return float((segments.size(groups.labels, groups.count) == 1).sum() / len(table))
 
 
-# The page.
+# The figure.
 
 Lines = dict[tuple[str, str], dict[str, float]]
 """By case and metric: value, and the bounds of its interval if it has one."""
@@ -225,72 +223,6 @@ def committed() -> Lines:
         else:
             found[line["case"], line["metric"]] = {"value": line["value"]}
     return found
-
-
-def filled(text: str) -> str:
-    """The page with the tables of the committed results."""
-    lines = committed()
-    learning = [("", "momentum_auc"), ("@tuned", "momentum_auc")]
-    directions = [("", "learning_auc"), ("", "update_cosine")]
-    tables = {
-        "more worlds": by_world(lines, EVERY, tuple(RARE_WORLDS), learning),
-        "directions": by_world(lines, EVERY, tuple(RARE_WORLDS), directions),
-        "discounts": discounts(lines),
-        "single": single(lines),
-    }
-    return fill_page(text, tables)
-
-
-def by_world(
-    lines: Lines, names: Sequence[str], worlds: tuple[str, ...], columns: list[tuple[str, str]]
-) -> str:
-    """Metrics of recipes, or of a form of each, in some worlds, as far as they were measured."""
-    rows = []
-    for name in names:
-        values = {}
-        for world in worlds:
-            cases = [(f"{world}/{name}{form}", metric) for form, metric in columns]
-            values[world] = [lines[case]["value"] for case in cases if case in lines]
-        cells = [" / ".join(f"{value:.3f}" for value in each) for each in values.values()]
-        rows.append([f"`{name.removeprefix('candidates:')}`", *cells])
-    return markdown(["recipe", *worlds], rows) + "\n"
-
-
-def discounts(lines: Lines) -> str:
-    """Learning by discount, the best one in bold, then the discount that was tuned."""
-    rows = []
-    for name in GRIDS:
-        cases = [f"{name}@{gamma:g}" for gamma in GAMMAS]
-        table = {
-            world: [lines[f"{world}/{case}", "momentum_auc"]["value"] for case in cases]
-            for world in ALL_WORLDS
-        }
-        for place, case in enumerate(cases):
-            cells = [
-                f"**{values[place]:.3f}**"
-                if values[place] == max(values)
-                else f"{values[place]:.3f}"
-                for values in table.values()
-            ]
-            rows.append([f"`{case}`", *cells])
-        chosen = [f"{lines[f'{world}/{name}@tuned', 'gamma']['value']:g}" for world in ALL_WORLDS]
-        rows.append([f"`{name}`, tuned", *chosen])
-    return markdown(["recipe", *ALL_WORLDS], rows) + "\n"
-
-
-def single(lines: Lines) -> str:
-    """Learning at equal episodes, and the differences of one rollout to groups."""
-    rows = []
-    for world in ALL_WORLDS:
-        names = (*GROUPED, *(f"{name}, one rollout" for name in SINGLE))
-        found = [lines[f"single: {world}/{name}", "momentum_auc"] for name in names]
-        pairs = [f"single: {world}/{name}, one rollout, minus grpo" for name in SINGLE]
-        apart = [lines[pair, "momentum_auc"] for pair in pairs]
-        cells = [f"{line['value']:.3f}" for line in found]
-        cells += ["{value:+.3f} [{low:+.3f}, {high:+.3f}]".format(**line) for line in apart]
-        rows.append([world, *cells])
-    head = [*(f"`{name}`, 8" for name in GROUPED), *(f"`{name}`, 1" for name in SINGLE)]
-    return markdown(["world", *head, *(f"`{name}` minus `grpo`" for name in SINGLE)], rows) + "\n"
 
 
 def figure(lines: Lines, path: Path) -> None:

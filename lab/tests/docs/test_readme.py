@@ -176,25 +176,6 @@ def run(command: list[str], folder: Path, allowed: tuple[int, ...] = (0,)) -> No
 # Figures.
 
 
-def test_scores_are_those_of_the_audit() -> None:
-    """Of each recipe the form that learns best, at group size 8, in docs/audit_results.md."""
-    from ascribe import RECIPES
-
-    page = (ROOT / "docs/audit_results.md").read_text(encoding="utf-8")
-    table = page.split("### Means over worlds, group size 8\n\n")[1].split("\n\n")[0]
-    head, _, *rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
-    columns = [head.index(name) for name in ("learning_auc", "momentum_auc", "update_cosine")]
-    best: dict[str, tuple[str, ...]] = {}
-    for row in rows:
-        name = row[0].removesuffix("_mean").removesuffix("_exact")
-        if name in RECIPES:
-            best[name] = max(best.get(name, ("0",)), tuple(row[column] for column in columns))
-    shown = re.findall(r"^\| .* \| `(\w+)` \| (.+) \| (.+) \| (.+) \|$", CHOICE, re.MULTILINE)
-    assert {name: values for name, *values in shown if values[0] != "–"} == {
-        name: list(values) for name, values in best.items()
-    }
-
-
 def test_every_recipe_is_in_the_table() -> None:
     from ascribe import RECIPES
 
