@@ -13,7 +13,7 @@ little about one way of learning against another.
 
     python benchmarks/learning_pivots_smollm2.py --warm warm --run runs/pivots --gsm8k test.jsonl
 
-``warm`` is written by the command of ``docs/warmup.md``. A step whose result lies in the run's
+``warm`` is written by the command of ``docs/play.md``. A step whose result lies in the run's
 folder is not made again.
 """
 

@@ -9,15 +9,20 @@ from collections.abc import Callable
 from typing import Any
 
 import house
+import lab_tables
 import presets
 import tables
 
 TABLES: dict[str, Callable[..., str]] = {
+    "agents": lab_tables.agents,
+    "config-keys": lab_tables.config_keys,
     "dependencies": tables.dependencies,
+    "findings": lab_tables.findings,
     "house": house.drawing,
     "kinds": tables.kinds,
     "options": tables.options,
     "parameters": tables.parameters,
+    "parser-problems": lab_tables.parser_problems,
     "preset-parameters": presets.parameters_table,
     "preset-rows": presets.rows_table,
     "preset-steps": presets.steps_table,
@@ -26,6 +31,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "schema": tables.schema_block,
     "severities": tables.severities,
     "situations": tables.situations,
+    "template-fields": lab_tables.template_fields,
 }
 
 MARK = re.compile(r"^<!-- generate: (.+) -->$", re.MULTILINE)

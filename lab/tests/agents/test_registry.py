@@ -28,6 +28,8 @@ def test_every_environment_has_an_agent_in_its_styles() -> None:
     assert set(AGENTS) == {*ENVIRONMENTS, "other"}
     for name, styles in AGENTS.items():
         assert list(styles) == ["paper", "plain", *(["choices"] if name in LISTED else [])]
+        parts = {(agent.memory, agent.parser) for agent in list(styles.values())[:2]}
+        assert parts == {(styles["paper"].memory, styles["paper"].parser)}
 
 
 @pytest.mark.parametrize("name", LISTED)

@@ -3,9 +3,9 @@
 import inspect
 import json
 import re
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Any
 
 import pytest
 
@@ -20,7 +20,6 @@ from ascribe_lab.train.config import (
     FailureSection,
     LoraSection,
     ModelSection,
-    Options,
     OutputSection,
     RecipeSection,
     RolloutSection,
@@ -542,43 +541,6 @@ def test_a_model_by_its_id_on_a_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert start_folder(named) == snapshot
     with pytest.raises(ConfigError, match=r"model.path: nobody/none is no folder, and could not"):
         start_folder(config(model__path="nobody/none"))
-
-
-def takes(hint: Any) -> str:
-    """What a key takes, in words."""
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    arguments = get_args(hint)
-    if hint == Options:
-        return "keys with plain values"
-    if is_dataclass(hint):
-        return f"keys and values ({', '.join(each.name for each in fields(hint))})"
-    if get_origin(hint) is Literal:
-        return f"one of {', '.join(arguments)}"
-    if get_origin(hint) is tuple:
-        return f"a list, each entry {takes(arguments[0])}"
-    if type(None) in arguments:
-        return f"{takes(arguments[0])}, or null"
-    return takes(arguments[0]) if get_origin(hint) is Annotated else words[hint]
-
-
-def key_table() -> str:
-    """The table of ``docs/train.md``, made from the dataclasses."""
-    lines = ["| key | takes | default | from | meaning |", "| --- | --- | --- | --- | --- |"]
-    for keys, info in known_keys().items():
-        if info.description is None:
-            continue
-        default, origin = "", ""
-        if not info.is_required():
-            default, origin = f"`{json.dumps(info.default)}`", info.json_schema_extra["origin"]
-        kind = "keys" if section_of(info) else takes(info.annotation)
-        cells = [f"`{'.'.join(keys)}`", kind, default, origin, info.description]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def test_the_page_tells_every_key() -> None:
-    page = (ROOT / "docs" / "train.md").read_text(encoding="utf-8")
-    assert key_table() in page
 
 
 def test_every_key_has_a_meaning_and_every_section_its_own() -> None:

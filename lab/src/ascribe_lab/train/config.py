@@ -114,7 +114,7 @@ class EnvironmentSection:
     pool: PoolName = key("where environments run", "processes")
     workers: StrictInt = key("processes or actors of the pool", 2, ge=1)
     step_limit: StrictFloat = key("seconds that one step may take", 60.0, gt=0)
-    reset_limit: StrictFloat = key("seconds that the begin of an episode may take", 300.0, gt=0)
+    reset_limit: StrictFloat = key("time limit of a reset, in seconds", 300.0, gt=0)
     start_limit: StrictFloat = key(
         "seconds that a worker may take to start, and an environment to be made", 120.0, gt=0
     )
