@@ -23,7 +23,7 @@ class Verdict:
     accepted: bool | None
     """None: the verifier does not apply to this turn, whatever the response."""
     reason: str
-    """A word; ``docs/pivots_reference.md`` explains each."""
+    """A word, such as ``same_tools`` or ``other_arguments``."""
     detail: str = ""
     share: float | None = None
     """A score from 0 to 1, if the verifier has more than yes or no."""
