@@ -9,6 +9,7 @@ from tables import table
 
 from ascribe_lab.agents import AGENTS, FIELDS, PROBLEMS
 from ascribe_lab.envs.faults import Fault
+from ascribe_lab.envs.registry import list_options
 from ascribe_lab.train.config import Options, known_keys, section_of
 
 
@@ -46,6 +47,20 @@ def findings() -> str:
     """Every breach of the contract of environments, and what to do about it."""
     rows = [(f"`{fault.label}`", fault.severity.name.lower(), fault.advice) for fault in Fault]
     return table(("finding", "severity", "what to do"), rows)
+
+
+def environment_options(name: str) -> str:
+    """The options of an environment, as ``ascribe env options`` has them."""
+    rows = [
+        (
+            f"`{option.name}`",
+            option.type,
+            "required" if option.required else f"`{json.dumps(option.default)}`",
+            option.meaning,
+        )
+        for option in list_options(name)
+    ]
+    return table(("option", "takes", "default", "meaning"), rows)
 
 
 def config_keys() -> str:

@@ -6,7 +6,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[3] / "docs" / "environments" / "adapters.md"
+PAGE = Path(__file__).parents[3] / "docs" / "environments" / "contract.md"
 
 
 def assert_example_prints_what_the_page_shows(section: str, **replace: str) -> None:

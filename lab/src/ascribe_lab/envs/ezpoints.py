@@ -3,7 +3,7 @@
 Two cards are dealt such that their sum or their product is 12. An action is one symbol: a number
 from 1 to 10, ``+``, ``*`` or ``=``, which ends the episode. Text that is no symbol and a number
 without a card are illegal: a blank ``_`` is written instead. After six symbols only the end is
-left. ``docs/environments/ezpoints.md`` has the rewards, and what differs from ``EZPoints-v0`` of
+left. ``docs/environments/games.md`` has the rewards, and what differs from ``EZPoints-v0`` of
 gym_cards (RL4VLM, Zhai et al. 2024). Formulas are read by a small parser, never evaluated as code.
 """
 
@@ -45,7 +45,7 @@ class Deal:
 
 
 class EZPoints(TextEnvironment[Deal]):
-    """EZPoints. See ``docs/environments/ezpoints.md``.
+    """EZPoints. See ``docs/environments/games.md``.
 
     Args:
         horizon: an episode is truncated after so many symbols.

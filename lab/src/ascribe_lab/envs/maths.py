@@ -5,7 +5,7 @@ come from a file of JSON lines in the form of GSM8K or of MATH. Of an answer, th
 ``\boxed{...}`` counts; without one, what follows the last ``####``; else the whole text: as a
 formula, or as a sentence in which ``math-verify`` (extra ``maths``) looks for the answer. It judges
 in another process, see ``ascribe_lab.envs.maths_judge``. With ``judge="number"`` nothing need be
-installed. ``docs/environments/maths.md`` has the forms of the files, the limits and the licences.
+installed. ``docs/environments/games.md`` has the forms of the files, the limits and the licences.
 """
 
 import re
@@ -57,7 +57,7 @@ class MathEpisode:
 
 
 class Maths(TextEnvironment[MathEpisode]):
-    """Maths. See ``docs/environments/maths.md``.
+    """Maths. See ``docs/environments/games.md``.
 
     Args:
         file: JSON lines of GSM8K's or MATH's form.

@@ -1,7 +1,7 @@
 """Sokoban: push every box onto a target.
 
 Rules and rewards are those of gym-sokoban (Schrader 2018), whose rooms are not used:
-``docs/environments/sokoban.md``. A move that a wall or box stops, and text that is no move, change
+``docs/environments/games.md``. A move that a wall or box stops, and text that is no move, change
 nothing and cost as much as any action.
 
 Rooms are generated: floor is carved by a random walk, boxes are set on targets, and the game is
@@ -101,7 +101,7 @@ class SokobanEpisode:
 
 
 class Sokoban(TextEnvironment[SokobanEpisode]):
-    """Sokoban. See ``docs/environments/sokoban.md``.
+    """Sokoban. See ``docs/environments/games.md``.
 
     Args:
         size: rows and columns of the room, the walls around it included.

@@ -7,7 +7,7 @@ with the most votes is the team's. In ``think_solve`` the ``thinker`` writes dow
 
 The last turn pays the team's reward, and ``info["without"]`` says for each turn what the team would
 have earned without that agent; None for the answer that only measures. Text that the question's
-environment cannot read is no vote. ``docs/environments/team.md`` has the details.
+environment cannot read is no vote. ``docs/environments/games.md`` has the details.
 """
 
 import re
@@ -72,7 +72,7 @@ class TeamTurn:
 
 
 class Team(TextEnvironment[TeamEpisode]):
-    """A team. See ``docs/environments/team.md``.
+    """A team. See ``docs/environments/games.md``.
 
     Args:
         topology: ``voting`` or ``think_solve``.

@@ -1,6 +1,6 @@
 """ALFWorld: household tasks told in text, on the TextWorld engine that ALFWorld itself uses.
 
-``docs/environments/alfworld.md`` has the protocol (Shridhar et al. 2021; rewards and limits as in
+``docs/environments/external.md`` has the protocol (Shridhar et al. 2021; rewards and limits as in
 GiGPO), the licences and what to install. ``info["state"]`` is what the agent could see from where
 it stands. It does not hold the last observation, so ``look`` or a refused command does not lead to
 another state.

@@ -36,7 +36,7 @@ class AlfWorldEpisode:
 
 
 class AlfWorld(TextEnvironment[AlfWorldEpisode]):
-    """ALFWorld in text, on TextWorld's engine. See ``docs/environments/alfworld.md``.
+    """ALFWorld in text, on TextWorld's engine. See ``docs/environments/external.md``.
 
     Args:
         games: a folder that is searched for ``game.tw-pddl``; None for generated games, which are

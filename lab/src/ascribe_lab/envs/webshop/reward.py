@@ -7,7 +7,7 @@ categories, nor more than a fifth of the title's nouns agree; 0.1 when less than
 nouns agree, and 0 when none does.
 
 The original finds nouns with a language model. Here every word of the title that begins with a
-letter counts, except function words: ``docs/environments/webshop.md`` says what this changes.
+letter counts, except function words: ``docs/environments/external.md`` says what this changes.
 """
 
 from collections.abc import Mapping
