@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,12 @@ CONTRASTS = {
     "joint hidden states": ("hidden states", "joint n-grams"),
     "own key": ("exact text", "hidden states"),
 }
+SHOWN = (
+    *("hidden states", "random texts", "n-grams", "exact text", "own key", "one state for all"),
+    *(f"hidden states minus {other}" for other in CONTRASTS["hidden states"]),
+    "own key minus hidden states",
+)
+"""Groupings and differences in the table of the page."""
 QUESTIONS = ("states", "states with actions")
 COLUMNS = (
     "variance",
@@ -285,25 +291,17 @@ def drawn_times(tasks: int) -> Any:
 
 def filled(page: str, lines: Sequence[dict[str, Any]]) -> str:
     """The page with the table of these curves."""
-    cells, names = {(case, metric): values for case, metric, values in gains(lines)}, list[str]()
-    for case, metric in cells:
-        name = case.split(", ", 2)[2]
-        names += [name] * (metric == "explained" and name not in names)
+    cells = {case: values for case, metric, values in gains(lines) if metric == "explained"}
     rows = ["| grouping |", "| --- |"]
     for world in WORLDS:
-        rows[0] += f" {world}: states | with actions | alone | purity |"
-        rows[1] += " --- |" * 4
-    for name in sorted(names, key=lambda name: " minus " in name):
+        rows[0] += f" {world}: states | with actions |"
+        rows[1] += " --- |" * 2
+    for name in SHOWN:
         row = f"| {name} |"
-        for world in WORLDS:
-            for question in QUESTIONS:
-                found = cells.get((f"{world}, {question}, {name}", "explained"))
-                sign = "+" if " minus " in name else ""
-                ends = [f"{value:{sign}.3f}" for value in found or ()]
-                row += f" {ends[0]} ({ends[1]} to {ends[2]}) |" if found else " |"
-            for metric in ("alone", "purity"):
-                found = cells.get((f"{world}, {QUESTIONS[0]}, {name}", metric))
-                row += f" {found[0]:.2f} |" if found else " |"
+        for world, question in product(WORLDS, QUESTIONS):
+            sign = "+" if " minus " in name else ""
+            ends = [f"{value:{sign}.3f}" for value in cells[f"{world}, {question}, {name}"]]
+            row += f" {ends[0]} ({ends[1]} to {ends[2]}) |"
         rows.append(row)
     return common.fill_page(page, {"geometry": "\n".join(rows)})
 
