@@ -65,9 +65,8 @@ def test_check_clean_file(good_file: Path):
     for line in said["situation"]:
         assert line in flat(result.stdout)
     assert [line.split(" (")[0] for line in said.pop("situation")] == [
-        "States recur",
-        "A discount of 0.95 leaves 0.81 of a reward 4 steps later, the median length; 0.87, "
-        "proposed for returns from 6 successes, leaves 0.57.",
+        "Advice: use sbc. States recur",
+        "With discount 0.95, a step gets 0.81 of a reward 4 steps later",
     ]
     assert said == {
         "file": str(good_file),

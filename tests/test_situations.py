@@ -57,8 +57,8 @@ def test_a_table_is_in_its_row(name: str) -> None:
     assert placed.states == states
     assert placed.advice == f"use {advice}"
     (line,) = placed.sentences(None)
-    assert line.startswith(f"States {states} (")
-    assert line.endswith(f" steps: use {advice}.")
+    assert line.startswith(f"Advice: use {advice}. States {states} (")
+    assert line.endswith(" per episode.")
 
 
 def test_the_discount_is_said_beside_the_row() -> None:

@@ -15,6 +15,7 @@ from ascribe.steps import segments
 from ascribe.steps.arrays import Ints
 from ascribe.steps.check import arrange
 from ascribe.steps.discount import USUAL, Discount, propose_discount
+from ascribe.steps.problems import counted
 from ascribe.steps.table import Coded, StepTable
 
 States = Literal["recur", "recur under a key", "do not recur"]
@@ -131,12 +132,12 @@ class Placed:
 
     def sentences(self, gamma: float | None) -> tuple[str, ...]:
         """The row, and what a recipe's discount leaves of a reward, if it has one; a line each."""
-        alone = f"{self.alone:.0%} of the steps are alone in theirs"
-        alone += f", {self.keyed:.0%} under the key" if self.states == "recur under a key" else ""
-        rollouts = "1 rollout" if self.rollouts == 1 else f"{self.rollouts} rollouts"
+        alone = f"{self.alone:.0%} of the steps have no other step in the same state"
+        alone += f", {self.keyed:.0%} with the key" if self.states == "recur under a key" else ""
         row = (
-            f"States {self.states} ({alone.replace('%', ' %')}), {rollouts} of a task, "
-            f"{self.discount.length:.0f} steps: {self.advice}."
+            f"Advice: {self.advice}. States {self.states} ({alone.replace('%', ' %')}); "
+            f"in the median {counted(self.rollouts, 'rollout')} per task and "
+            f"{counted(round(self.discount.length), 'step')} per episode."
         )
         return (row,) if gamma is None else (row, self.discount.compared(gamma))
 

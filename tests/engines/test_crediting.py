@@ -58,6 +58,6 @@ def test_the_first_batch_of_a_recipe_says_what_its_discount_leaves(
         credit_steps(table, by)
     credit_steps(table, recipe("grpo"))  # has no discount
     assert caplog.messages == [
-        f"{by!r}. A discount of 0.951 leaves 0.011 of a reward 90 steps later, the median length; "
-        "0.9926, proposed from 4 successes, leaves 0.51."
+        f"{by!r}. With discount 0.951, a step gets 0.011 of a reward 90 steps later (the median "
+        "length). Proposed from 4 successes: 0.9926, which gives 0.51."
     ]

@@ -54,7 +54,7 @@ def test_gigpo_is_that_of_the_dump(tmp_path: Path, caplog: pytest.LogCaptureFixt
         tmp_path, recipe="gigpo", dump_dir=tmp_path / "dump", args={"max_steps": 3}
     )
     kept = batches(made)
-    assert caplog.text.count("A discount of 0.95 leaves") == 1
+    assert caplog.text.count("With discount 0.95, a step gets") == 1
     for number, batch in enumerate(kept):
         path = tmp_path / "dump" / f"rollouts_{number:05d}.parquet"
         table = read_table(path)

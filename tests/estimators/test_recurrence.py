@@ -140,7 +140,7 @@ def test_steps_after_a_shared_start_are_alone(name):
     """All attempts at a task begin in one state, which alone must not silence the note."""
     starts = table([[steps("a", "b", "c", reward=1.0), steps("a", "d", "e"), steps("a", "f", "g")]])
     credit = recipe(name)(starts)
-    [note] = [each for each in credit.notes if each.startswith("Most steps are alone")]
+    [note] = [each for each in credit.notes if each.startswith("Most steps have no other")]
     alone = np.flatnonzero(starts.step > 0)
     if "what grpo gives" in note:
         wanted = recipe("grpo")(starts).advantage
@@ -180,5 +180,5 @@ def test_an_engine_logs_it_once(caplog):
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             crediting.credit_steps(table(APART), recipe("sbc"))
-    notes = [message for message in caplog.messages if "A discount of" not in message]
+    notes = [message for message in caplog.messages if "With discount" not in message]
     assert notes == [BY_TEXT, "No state recurs, so sbc gives returns / 6."]

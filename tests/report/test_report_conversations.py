@@ -48,8 +48,9 @@ def test_messages_are_shown_as_such():
     assert (name, texts[call]) == ("look", 'look(path="/etc")')
     assert texts[group["cells"]["action"][1]] == 'look(path="/etc")'
     assert page.notes == (
-        "openai.jsonl: OpenAI messages, 16 steps in 4 trajectories; state: observation "
-        "(12.5% of steps are alone in theirs; tool 12.5%, history 25.0%).",
+        "openai.jsonl: OpenAI messages, 16 steps in 4 trajectories. State: observation; "
+        "12.5% of the steps have no other step in the same state to compare with "
+        "(tool: 12.5%, history: 25.0%).",
     )
 
 

@@ -142,7 +142,7 @@ FAULTS = {
             sound(), lambda row: {"reward": float(row["step"] == 4) * (1 + int(row["group"][-1]))}
         ),
         "equal_returns",
-        "In 100 % of the groups all trajectories earned the same (always failing: 0, always "
+        "In 100 % of the groups all trajectories have the same return (always failing: 0, always "
         "succeeding: 6)",
         "harder ones",
     ),
@@ -234,7 +234,7 @@ FAULTS = {
     "a discount that forgets": Fault(
         sound(length=100),
         "small_discount",
-        "A discount of 0.95 leaves 0.0059 of a reward 100 steps later, the median length; 0.9933,",
+        "With discount 0.95, a step gets 0.0059 of a reward 100 steps later (the median length). ",
         "--set gamma=0.9933",
         Level.WARNING,
     ),
@@ -360,7 +360,8 @@ SITUATIONS: dict[str, tuple[list[Row], str, str]] = {
     ),
     "half of the tasks always fail": (
         FAULTS["a family that never succeeds"].rows,
-        "50 % of the steps have no credit, because all steps in the same state earned the same.",
+        "50 % of the steps have no credit, because all steps in the same state have the same "
+        "return.",
         "Most of these steps belong to tasks that always fail",
     ),
     "two steps alone in their state": (
@@ -458,8 +459,8 @@ def test_the_headline_agrees_with_the_share_of_steps_with_a_signal() -> None:
     rows = changed(rows, lambda row: {"reward": 0.0} if row["group"] == "task 1" else {})
     assert verdict(rows).headline == (
         "50 % of the steps have no credit, and 5 % are credited by the outcome of their trajectory "
-        "alone: for 50 % all steps in the same state earned the same and for 5 % no other step is "
-        "in the same state."
+        "alone: for 50 % all steps in the same state have the same return and for 5 % no other "
+        "step is in the same state."
     )
     assert facts(rows).diagnosis.signal_share == 0.5
 
@@ -655,7 +656,7 @@ def test_the_headline_adds_up() -> None:
     assert said == (
         "17 % of the steps have no credit, and 17 % are credited by the outcome of their "
         "trajectory alone: for 20 % no other step is in the same state and for 13 % all steps "
-        "in the same state earned the same."
+        "in the same state have the same return."
     )
     assert advice.startswith("Remove from the state what never repeats")
     assert "--recipe sbc --preset ngram" in advice
@@ -690,8 +691,8 @@ def test_the_headline_of_a_recipe_without_a_step_term() -> None:
     rows = changed(sound(), lambda row: {"reward": 0.0} if row["group"] == "task 0" else {})
     said, advice = headline(verdict(rows, "grpo"))
     assert said == (
-        "17 % of the steps have no credit, because everything they are compared with earned the "
-        "same."
+        "17 % of the steps have no credit, because the steps they are compared with have the "
+        "same return."
     )
     assert "always fail" in advice
 
@@ -707,7 +708,7 @@ def test_the_headline_says_all_where_the_parts_are_all() -> None:
     said, _ = headline(verdict(rows))
     assert said == (
         "All steps are credited by the outcome of their trajectory alone: for 70 % all steps in "
-        "the same state earned the same, for 20 % no other step is in the same state and for "
+        "the same state have the same return, for 20 % no other step is in the same state and for "
         "10 % the file has no state."
     )
 

@@ -41,11 +41,11 @@ def test_the_proposal_is_half_as_long_again_as_the_successes() -> None:
 def test_what_a_discount_leaves_is_said() -> None:
     found = propose_discount(episodes([100] * 8, [True, False] * 4))
     assert found.compared(0.95) == (
-        "A discount of 0.95 leaves 0.0059 of a reward 100 steps later, the median length; "
-        "0.9933, proposed from 4 successes, leaves 0.51."
+        "With discount 0.95, a step gets 0.0059 of a reward 100 steps later (the median length). "
+        "Proposed from 4 successes: 0.9933, which gives 0.51."
     )
     assert found.compared(1.0).endswith(
-        "; 0.9933, proposed for returns from 4 successes, leaves 0.51."
+        "Proposed for returns, from 4 successes: 0.9933, which gives 0.51."
     )
     assert found.too_small(0.95)
     assert not found.too_small(0.98)
@@ -89,7 +89,7 @@ def test_where_none_can_be_proposed_the_reason_is_given(name: str) -> None:
     table, problem = WITHOUT[name]
     found = propose_discount(table)
     assert (found.gamma, found.problem) == (None, problem)
-    assert found.compared(0.9).endswith(f"none is proposed: {problem}.")
+    assert found.compared(0.9).endswith(f"No discount is proposed: {problem}.")
 
 
 def reference(rows: list[dict[str, Any]]) -> tuple[float | None, int, float]:

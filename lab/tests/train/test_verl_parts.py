@@ -444,7 +444,7 @@ def test_turns_of_any_loop_are_steps(
     monkeypatch.setattr(vectors, "_read", lambda keys, _: rows[: len(keys)])
     credit, spans = steps.credit(found, Decoder(), None, {}, version=0)
     assert "gamma=0.93" in caplog.messages[0]
-    assert "A discount of 0.93 leaves 0.86 of a reward 2 steps later" in caplog.messages[0]
+    assert "With discount 0.93, a step gets 0.86 of a reward 2 steps later" in caplog.messages[0]
     table = credit.table
     assert table is not None
     names = zip(table.trajectory.texts(), table.step.tolist(), table.action.texts(), strict=True)

@@ -257,7 +257,7 @@ def _print(credited: ArchiveCredit, estimator: Recipe, out: str) -> None:
         table.add_row(
             "states",
             f"{states.count:,}, {states.mean_size:.1f} rows each; "
-            f"{states.singleton_share_of_rows:.1%} of rows are alone in theirs",
+            f"{states.singleton_share_of_rows:.1%} of rows have no other row in the same state",
         )
     table.add_row("mean advantage", f"{diagnosis.mean_advantage:+.4f}")
     table.add_row("groups with equal returns", f"{diagnosis.zero_variance_groups:,}")

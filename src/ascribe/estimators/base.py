@@ -150,7 +150,7 @@ class Recipe:
         alone = credit.alone_share
         if (instead := self.without_recurrence()) and alone > 0.5:
             # Without the share, which changes: engines log equal notes once.
-            most = "Most steps are alone in their state; there,"
+            most = "Most steps have no other step in the same state; for these,"
             where = "No state recurs, so" if alone == 1 else most
             credit = replace(credit, notes=(*credit.notes, f"{where} {instead}."))
         return credit

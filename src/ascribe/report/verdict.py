@@ -106,9 +106,9 @@ def percent(share: float) -> str:
 
 _WITHOUT_SIGNAL = {
     Reason.SINGLETON: "no other step is in the same state",
-    Reason.ZERO_VARIANCE: "everything they are compared with earned the same",
+    Reason.ZERO_VARIANCE: "the steps they are compared with have the same return",
     Reason.MISSING_STATE: "the file has no state",
-    Reason.SAME_ACTION: "everyone did the same in their state",
+    Reason.SAME_ACTION: "all steps in the same state took the same action",
     Reason.GROUP_OF_ONE: "their task has only one trajectory",
     Reason.REVISIT: "their trajectory was in the same state before",
     Reason.TRUNCATED: "a limit cut their trajectory",
@@ -131,7 +131,8 @@ def _signal(facts: Facts) -> tuple[str, str]:
     reasons = [Reason[row["reason"].upper()] for row in uncredited]
     causes = [_WITHOUT_SIGNAL.get(reason, reason.label) for reason in reasons]
     if by_state and Reason.ZERO_VARIANCE in reasons:
-        causes[reasons.index(Reason.ZERO_VARIANCE)] = "all steps in the same state earned the same"
+        equal = "all steps in the same state have the same return"
+        causes[reasons.index(Reason.ZERO_VARIANCE)] = equal
     shares = _adding_up([row["share"] for row in uncredited])
     parts = [f"for {percent(share)} {cause}" for share, cause in zip(shares, causes, strict=True)]
     because = f", because {causes[0]}" if len(parts) == 1 else f": {_listed(parts)}"
@@ -398,7 +399,7 @@ def _about_success(facts: Facts) -> Iterator[Finding]:
         (0.3, 0.8),
         share,
         "equal_returns",
-        "In SHARE of the groups all trajectories earned the same "
+        "In SHARE of the groups all trajectories have the same return "
         f"(always failing: {counts['all fail']:,}, always succeeding: {counts['all succeed']:,}), "
         "so comparing them gives no credit.",
         _against_equal_returns(counts, "tasks"),
@@ -538,7 +539,8 @@ def _about_credit(facts: Facts) -> Iterator[Finding]:
         )
     gamma, discount = _parameter(facts, "gamma"), facts.placed.discount
     if gamma is not None and discount.too_small(gamma):
-        message, advice = discount.compared(gamma), f"Use it (--set gamma={discount.gamma:g})."
+        message = discount.compared(gamma)
+        advice = f"Set the proposed discount (--set gamma={discount.gamma:g})."
         yield Finding("small_discount", Level.WARNING, message, advice)
     if (facts.trained_differently or 0.0) >= 0.01:
         yield Finding(

@@ -47,13 +47,16 @@ class Discount:
     def compared(self, gamma: float) -> str:
         """What a recipe's discount leaves of a reward, and the proposal, as a sentence."""
         steps = counted(round(self.length), "step")
-        later = f"of a reward {steps} later, the median length"
-        proposal = f"none is proposed: {self.problem}"
+        proposal = f"No discount is proposed: {self.problem}"
         if self.gamma is not None:
             # Recipes that compare states lose by less than their default, and returns seldom does.
-            basis = f"{'for returns ' * (self.gamma < gamma)}from {self.successes:,} successes"
-            proposal = f"{self.gamma:g}, proposed {basis}, leaves {self.gamma**self.length:.2g}"
-        return f"A discount of {gamma:g} leaves {gamma**self.length:.2g} {later}; {proposal}."
+            basis = f"{'for returns, ' * (self.gamma < gamma)}from {self.successes:,} successes"
+            kept = f"{self.gamma**self.length:.2g}"
+            proposal = f"Proposed {basis}: {self.gamma:g}, which gives {kept}"
+        return (
+            f"With discount {gamma:g}, a step gets {gamma**self.length:.2g} of a reward {steps} "
+            f"later (the median length). {proposal}."
+        )
 
 
 def propose_discount(table: StepTable) -> Discount:

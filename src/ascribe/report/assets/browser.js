@@ -6,7 +6,7 @@ const LEVELS = ["neg3", "neg2", "neg1", "zero", "pos1", "pos2", "pos3"];
 const WHY = {
   singleton: "no other step is in this state",
   group_of_one: "its task has only one trajectory",
-  zero_variance: "everything it is compared with earned the same",
+  zero_variance: "the steps it is compared with have the same return",
   missing_state: "it has no state",
   revisit: "only the first visit to a state counts",
   truncated: "its trajectory was cut by a limit and does not count",

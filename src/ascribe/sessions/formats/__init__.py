@@ -72,12 +72,14 @@ class Imported(Rollouts):
 
     def sentence(self) -> str:
         """What was understood."""
-        others = ", ".join(f"{c} {share:.1%}" for c, share in self.alone.items() if c != self.state)
+        others = ", ".join(
+            f"{c}: {share:.1%}" for c, share in self.alone.items() if c != self.state
+        )
         return (
             f"{self.title}, {counted(len(self.table), 'step')} in "
-            f"{counted(self.table.trajectory.values.size, 'trajectory')}; state: {self.state} "
-            f"({self.alone[self.state]:.1%} of steps are alone in theirs"
-            f"{others and f'; {others}'})."
+            f"{counted(self.table.trajectory.values.size, 'trajectory')}. State: {self.state}; "
+            f"{self.alone[self.state]:.1%} of the steps have no other step in the same state to "
+            f"compare with{others and f' ({others})'}."
             + (f" {counted(len(self.notes), 'problem')}: see ascribe check." if self.notes else "")
         )
 

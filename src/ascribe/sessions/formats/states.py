@@ -54,13 +54,15 @@ class ChosenState:
         share, (full, share_of_full) = self.alone[self.state], self.proposed
         if share > self.alone[self.best] + CLOSE:
             return (
-                f"{self.alone[self.best]:.1%} are alone with another state: {command} {self.best}"
+                f"With another state, only {self.alone[self.best]:.1%} have none: {command} "
+                f"{self.best}"
             )
         one_file = len(arguments) == 1 or arguments[1].startswith("--")
         if share > share_of_full + CLOSE and one_file:
             return (
-                f"{share_of_full:.1%} are alone with observations {full.in_words()}, if none of "
-                f"that matters: ascribe states {words} -o steps.parquet --state observation"
+                f"With observations {full.in_words()}, only {share_of_full:.1%} have none. If "
+                "what that removes does not matter: "
+                f"ascribe states {words} -o steps.parquet --state observation"
             )
         if self.state == "cleaned":
             return (
@@ -69,8 +71,9 @@ class ChosenState:
             )
         if share > MANY_ALONE:
             return (
-                "Most steps are alone whatever the state, and cannot be compared. If the state has "
-                f"a key of its own, write it into the file: {page('howto/state')}"
+                "Whatever the state, most steps have no other step to compare with. If your "
+                "environment has a key for its state, write it into the file: "
+                f"{page('howto/state')}"
             )
         return ""
 
