@@ -1,6 +1,6 @@
 """Intervals of the true advantage: against conditioning by matrices, and what must hold of them.
 
-Code: src/ascribe/estimators/interval.py. Page: docs/intervals.md.
+Code: src/ascribe/estimators/interval.py. Page: docs/decisions.md.
 """
 
 import math

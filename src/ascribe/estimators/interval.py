@@ -4,7 +4,7 @@ The return of a row is a single, noisy draw. What is known about the decision co
 sessions of its task that reached the same state, and from how much actions matter in the rest of
 the table: a posterior by empirical Bayes, which exists even for an action that was taken once.
 
-Page: docs/intervals.md. Test: tests/estimators/test_interval.py.
+Page: docs/decisions.md. Test: tests/estimators/test_interval.py.
 """
 
 from statistics import NormalDist
