@@ -155,8 +155,8 @@ def filled(text: str) -> str:
         for world in WORLDS
     ]
     said = (
-        f"- The 90 % bounds of `sbc` hold the truth in {held('')} of the rows with 16 tasks, and in "
-        f"{held(' alone')} with one.\n- They are narrower than bounds that use no data in "
+        f"- The 90 % bounds of `sbc` hold the truth in {held('')} of the rows with 16 tasks, and "
+        f"in {held(' alone')} with one.\n- They are narrower than bounds that use no data in "
         f"{narrower[0]} of {len(WORLDS)} worlds with 8 episodes per task, and in {narrower[1]} "
         "with 16 of a trained policy.\n- Resampled episodes (bootstrap) hold the truth in "
         f"{min(again)} to {max(again)} % at best.\n"
