@@ -2,7 +2,7 @@
 
 Each is called on the step tables of one run, in order, and returns an object with an ``advantage``
 for every row. What it learns from a table is used from the next one on. ``learning_recurrence.py``
-and ``audit_recurrence.py`` measure them against ``returns``; docs/recurrence.md has the result.
+and ``audit_recurrence.py`` measure them against ``returns``; docs/howto/state.md has the result.
 """
 
 from dataclasses import dataclass, field, replace

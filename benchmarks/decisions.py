@@ -148,8 +148,9 @@ def filled(text: str) -> str:
     said = (
         "*False discoveries* is the share of false ones among the decisions called certain: at "
         f"most {highest:.3f}\n(upper end of the 95 % interval), also where no tool matters. "
-        f"Comparing rows of the whole file gives {min(naive):.2f} to {max(naive):.2f}.\nThe 90 % intervals "
-        f"hold {100 * min(held):.0f} to {100 * max(held):.0f} % of the true differences.\n"
+        f"Comparing rows of the whole file gives {min(naive):.2f} to {max(naive):.2f}.\n"
+        f"The 90 % intervals hold {100 * min(held):.0f} to {100 * max(held):.0f} % of the "
+        "true differences.\n"
     )
     return common.fill_page(text, {"decisions": "\n".join(rows) + f"\n\n{said}"})
 

@@ -15,7 +15,7 @@ rollout`` play one episode of every task in an iteration, and as many episodes i
 ``candidates.py`` has the candidates. Finished runs are kept in ``--work``, and a run that was
 stopped goes on there; ``--curves FILE`` takes the runs of a committed file as finished. With
 ``--out NAME.jsonl`` the curves go to ``NAME/curve.jsonl``. ``--docs`` writes the committed results
-into docs/recurrence.md instead of running anything.
+into docs/howto/state.md instead of running anything.
 """
 
 import copy
@@ -42,7 +42,7 @@ from ascribe.groups.keys import keyed, measure, propose
 from ascribe_lab.audit.report import markdown
 from ascribe_lab.audit.run import Carrying
 
-PAGE = ROOT / "docs" / "recurrence.md"
+PAGE = ROOT / "docs" / "howto" / "state.md"
 
 MEMORY = 0.8
 Credits = Callable[[StepTable], Any]
@@ -115,6 +115,8 @@ FIRST_LOOK = 4
 """Seeds after which a candidate that is behind is given up."""
 BASE, TRUE, PROPOSED = "returns", "sbc, true state", "sbc, proposed key"
 GROUPED, ALONE = "grpo", "one rollout: returns, memory"
+SHOWN = (BASE, PROPOSED, GROUPED, ALONE)
+"""Arms on the page; the others have few seeds."""
 GAIN = 0.02
 """A candidate must be ahead of the base by this much in one environment, and behind in none."""
 
@@ -445,10 +447,10 @@ def tables(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     worlds = [w for w in FULL.worlds if (f"{w}/{BASE}", "auc") in found]
     head = [f"{w}: success, and less `returns`" for w in worlds]
     rows = []
-    for arm in FULL.arms:
+    for arm in SHOWN:
         cells = [cell(found, f"{world}/{arm}", f"{world}/{arm} minus {BASE}") for world in worlds]
         rows.append([arm, *cells])
-    return {"learning": markdown(["arm", *head], rows)}
+    return {"recurrence": markdown(["arm", *head], rows)}
 
 
 def cell(found: Mapping[tuple[str, str], float], place: str, pair: str) -> str:

@@ -68,7 +68,7 @@ SITUATIONS = (
         (*RECUR, *KEYED, *NEVER), ANY, ONE, "grpo", "none", "one step has one outcome", "concepts"
     ),
     Situation((*RECUR, *KEYED), ONE, SEVERAL, "sbc with memory", LARGER, WITH_MEMORY, "audit"),
-    Situation(NEVER, ONE, SEVERAL, "returns with memory", PROPOSED, WITH_MEMORY, "recurrence"),
+    Situation(NEVER, ONE, SEVERAL, "returns with memory", PROPOSED, WITH_MEMORY, "howto/state"),
     Situation(
         RECUR, SEVERAL, SEVERAL, "sbc", LARGER, "it learned fastest in small policies", "learning"
     ),
@@ -79,7 +79,7 @@ SITUATIONS = (
         "sbc after ascribe states",
         LARGER,
         "with a key it learned faster than returns",
-        "recurrence",
+        "howto/state",
     ),
     Situation(
         NEVER,
@@ -88,7 +88,7 @@ SITUATIONS = (
         "returns",
         PROPOSED,
         "nothing that was tried learned faster",
-        "recurrence",
+        "howto/state",
     ),
     Situation(
         NEVER,

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "diagnose.md"
+PAGE = Path(__file__).parents[2] / "docs" / "check.md"
 LOGGED = dict(re.findall(r"^\| `ascribe/(\S+)` \| (.*) \|$", PAGE.read_text("utf-8"), re.MULTILINE))
 """What each metric means, by its name without ``ascribe/``. A word in capitals stands for many."""
 

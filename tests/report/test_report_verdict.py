@@ -500,7 +500,7 @@ def test_every_finding_has_a_fault() -> None:
 def test_every_finding_is_on_the_page_about_reports() -> None:
     page = (Path(__file__).parents[2] / "docs/report.md").read_text(encoding="utf-8")
     section = page.split("\n## The verdict\n")[1].split("\n## ")[0]
-    listed = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    listed = re.findall(r"`(\w+)`", section)
     planted = {fault.finding for fault in FAULTS.values()} | OF_CONVERSATIONS
     assert sorted(listed) == sorted(planted | {"nothing_wrong"})
 

@@ -125,8 +125,8 @@ def test_every_recipe_has_a_page_or_a_section(name: str) -> None:
 
 @pytest.mark.parametrize("kind", [Diagnosis, StateGroups, ToolCredit])
 def test_every_number_of_a_diagnosis_is_explained(kind: type) -> None:
-    section = text("docs/diagnose.md").split(f"\n## {kind.__name__}\n")[1].split("\n## ")[0]
-    explained = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    section = text("docs/check.md").split(f"\n### {kind.__name__}\n")[1].split("\n##")[0]
+    explained = re.findall(r"^- `(\w+)`: ", section, re.MULTILINE)
     assert explained == [field.name for field in fields(kind)]
 
 

@@ -1,6 +1,6 @@
 """The metrics of an iteration, and how a run's ``metrics.jsonl`` is read.
 
-``docs/diagnose.md`` has every name with its meaning.
+``docs/check.md`` has every name with its meaning.
 """
 
 import time
