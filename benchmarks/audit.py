@@ -226,20 +226,15 @@ def pairs() -> str:
 
 
 def with_scores(text: str) -> str:
-    """The page with learning and its predictor in rows ``| `RECIPE` | 0.1 ±0.1 | 0.1 ±0.1 | ...``.
-
-    Each recipe is shown in its better form.
-    """
+    """The page with learning in rows ``| `RECIPE` | 0.1 ±0.1 |``, each recipe in its better form."""
     head, rows = AuditTables(kept()).means(8)
-    places = [head.index(name) for name in ("learning_auc", "momentum_auc", "update_cosine")]
-    best: dict[str, list[str]] = {}
+    place = head.index("momentum_auc")
+    best: dict[str, str] = {}
     for row in rows:
-        plain, cells = re.sub("_(mean|exact)$", "", row[0]), [row[place] for place in places]
-        best[plain] = max(best.get(plain, cells), cells)
-    for name, cells in best.items():
-        text = re.sub(
-            rf"(\| `{name}` \|)( [0-9.]+ ±[0-9.]+ \|){{3}}", rf"\1 {' | '.join(cells)} |", text
-        )
+        plain = re.sub("_(mean|exact)$", "", row[0])
+        best[plain] = max(best.get(plain, row[place]), row[place])
+    for name, cell in best.items():
+        text = re.sub(rf"(\| `{name}` \|) [0-9.]+ ±[0-9.]+ \|", rf"\1 {cell} |", text)
     return text
 
 

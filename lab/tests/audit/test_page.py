@@ -95,6 +95,11 @@ def test_scores_of_the_choice_are_those_of_the_results(benchmark_script: ModuleT
     assert benchmark_script.with_scores(text) == text
 
 
+def test_the_page_on_recipes_shows_its_results(benchmark_script: ModuleType) -> None:
+    text = benchmark_script.CHOICE.read_text(encoding="utf-8")
+    assert benchmark_script.with_scores(text) == text
+
+
 def test_discounting_alone_learns_faster_than_gigpo(benchmark_script: ModuleType) -> None:
     learning = {
         line["case"]: line["value"]
