@@ -130,7 +130,7 @@ def situations() -> str:
         rests = f"{row.evidence} ([more](../{row.page}.md))"
         states = "any" if len(row.states) == len(get_args(States)) else " or ".join(row.states)
         rows.append((states, *ranges, row.recipe, row.discount, rests))
-    head = ("states", "rollouts of a task", "steps", "use", "discount", "since")
+    head = ("states", "rollouts of a task", "steps", "use", "discount", "evidence")
     return table(head, rows)
 
 
