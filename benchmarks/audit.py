@@ -226,7 +226,7 @@ def pairs() -> str:
 
 
 def with_scores(text: str) -> str:
-    """The page with learning in rows ``| `RECIPE` | 0.1 ±0.1 |``, each recipe in its better form."""
+    """The page with learning in rows ``| `RECIPE` | 0.1 ±0.1 |``, of the better form of each."""
     head, rows = AuditTables(kept()).means(8)
     place = head.index("momentum_auc")
     best: dict[str, str] = {}
