@@ -23,7 +23,6 @@ extensions = [
     "generated",
     "links",
     "notebooks",
-    "public_names",
     "reports",
 ]
 exclude_patterns = ["_build", "ext"]

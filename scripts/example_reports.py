@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 
 from ascribe import recipe
 from ascribe.engines.crediting import TRAINED
-from ascribe.report import picture
-from ascribe.report.reading import TRANSCRIPT, WON
+from ascribe.reports import picture
+from ascribe.reports.reading import TRANSCRIPT, WON
 from ascribe.steps.table import KNOWN_COLUMNS
 
 ROOT = Path(__file__).parents[1]

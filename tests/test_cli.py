@@ -751,7 +751,7 @@ def test_import_is_quick():
 HEAVY = {
     "pyarrow",
     "ascribe.engines",
-    "ascribe.report",
+    "ascribe.reports",
     "ascribe_lab.pivots",
     "ascribe_lab.envs",
 }

@@ -30,7 +30,8 @@ import common
 from ascribe import StepTable, recipe
 from ascribe.engines.crediting import save_history
 from ascribe.fingerprints import normalised
-from ascribe.report import picture
+from ascribe.reports import picture
+from ascribe.reports.write import write_tables
 from ascribe.sessions.formats import import_files, write_credit
 from ascribe.steps.files import write_table
 from ascribe_lab.calibrate.choose import Calibration, calibrate
@@ -79,7 +80,7 @@ def _report() -> Writer:
 
     def run(folder: Path, version: int) -> None:
         pages[version].write(folder / "page.html")
-        pages[version].write_tables(folder / "tables")
+        write_tables(pages[version].tables(), folder / "tables")
 
     return run
 
@@ -88,7 +89,7 @@ def _figures() -> Writer:
     with tempfile.TemporaryDirectory() as folder:
         write_table(table(0, 160), Path(folder) / "a.parquet")
         page = picture([Path(folder) / "a.parquet"], recipe("gigpo"))
-    from ascribe.report.write import write_figures  # noqa: PLC0415
+    from ascribe.reports.write import write_figures  # noqa: PLC0415
 
     return lambda folder, version: void(write_figures(page.figures[version:][:1], folder))
 

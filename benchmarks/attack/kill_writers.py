@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import common
 
 from ascribe.cli import app
-from ascribe.report.write import _library as report_scripts
+from ascribe.reports.write import _library as report_scripts
 
 WRITING = 0.1
 """Seconds after the beginning of a draft in which to kill."""

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import common
 
 from ascribe import recipe
-from ascribe.report import picture
+from ascribe.reports import picture
 from tests.conftest import write_jsonl
 from tests.report.injections import INJECTIONS, SCRIPT
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ascribe import recipe
-from ascribe.report import picture
+from ascribe.reports import picture
 
 FOLDER = "examples"
 RECIPE, AGAINST = "gigpo", "grpo"

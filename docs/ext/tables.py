@@ -21,6 +21,7 @@ from ascribe.cli import load_command
 from ascribe.estimators import RECIPES, Recipe
 from ascribe.estimators.credit import Reason
 from ascribe.situations import SITUATIONS, States
+from ascribe.steps.hints import command_line
 from ascribe.steps.problems import ProblemKind, Severity
 from ascribe.steps.table import (
     FLAG_COLUMNS,
@@ -46,9 +47,8 @@ def kinds() -> str:
     """Every problem, worst first, with what to do about it."""
     parts = []
     for severity in sorted(Severity, reverse=True):
-        rows = [
-            (f"`{kind.label}`", kind.advice) for kind in ProblemKind if kind.severity is severity
-        ]
+        with command_line():
+            rows = [(f"`{k.label}`", k.advice) for k in ProblemKind if k.severity is severity]
         parts += [f"### {severity.name.capitalize()}", table(("problem", "what to do"), rows)]
     return "\n\n".join(parts)
 
@@ -61,7 +61,7 @@ def severities() -> str:
 
 def reasons() -> str:
     """Every reason why a row has no credit."""
-    rows = [(f"`{name.lower()}`", said) for name, said in _members(Reason).items()]
+    rows = [(f"`{reason.label}`", reason.words) for reason in Reason]
     return table(("reason", "meaning"), rows)
 
 

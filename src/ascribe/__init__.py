@@ -1,5 +1,8 @@
 """Step-level credit for reinforcement learning of LLM agents: steps in, advantages out."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ascribe.diagnose import Diagnosis, diagnose
 from ascribe.estimators import RECIPES, Recipe, recipe
 from ascribe.estimators.assign import Assignment, assign
@@ -7,8 +10,11 @@ from ascribe.estimators.credit import Credit, Reason, Term
 from ascribe.steps.check import CheckReport, check
 from ascribe.steps.files import read_table, table_from_arrow, table_to_arrow, write_table
 from ascribe.steps.problems import Problem, ProblemKind, Severity, TableError
-from ascribe.steps.select import GroupSelection, OnProblem, select
+from ascribe.steps.select import GroupSelection, select
 from ascribe.steps.table import StepTable
+
+if TYPE_CHECKING:
+    from ascribe.reports import report as report
 
 __all__ = [
     "RECIPES",
@@ -17,7 +23,6 @@ __all__ = [
     "Credit",
     "Diagnosis",
     "GroupSelection",
-    "OnProblem",
     "Problem",
     "ProblemKind",
     "Reason",
@@ -31,6 +36,7 @@ __all__ = [
     "diagnose",
     "read_table",
     "recipe",
+    "report",
     "select",
     "table_from_arrow",
     "table_to_arrow",
@@ -38,8 +44,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> str:
-    """``__version__``, read from the installed package when it is asked for."""
+def __getattr__(name: str) -> Any:
+    """``report``, which loads much, and ``__version__``, when they are asked for."""
+    if name == "report":
+        return import_module("ascribe.reports").report
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib.metadata import PackageNotFoundError, version

@@ -33,6 +33,11 @@ class StateGroups:
         revisit_share: share of rows that are not the first visit of their trajectory to the state.
         zero_variance: groups of two or more whose rows all earned the same.
         cross_task: groups that hold rows of more than one task.
+
+    Example:
+        >>> states = ascribe.diagnose(table, credit).states
+        >>> states.count, states.singleton_share_of_rows
+        (3, 0.4)
     """
 
     count: int
@@ -55,6 +60,13 @@ class ToolCredit:
         mean_advantage: mean over these steps.
         positive_share: share of these steps with an advantage above 0.
         gradient_share: their share of the summed absolute advantage of all steps.
+
+    Example:
+        >>> from ascribe.diagnose import credit_per_tool
+        >>> call = {"action": '{"name": "go", "arguments": {}}'}
+        >>> calls = [row | call for row in table.to_dicts()]
+        >>> credit_per_tool(StepTable.from_dicts(calls), credit)["go"].steps
+        5
     """
 
     steps: int
@@ -87,6 +99,11 @@ class Diagnosis:
             trajectory succeeded (earned more than 0) with the same probability.
         penalty_only_groups: task groups whose trajectories differ by penalties alone.
         states: the step-level groups, if the recipe has a step term.
+
+    Example:
+        >>> found = ascribe.diagnose(table, credit)
+        >>> found.turns, found.states.count
+        (1.6666666666666667, 3)
     """
 
     rows: int
@@ -112,7 +129,13 @@ class Diagnosis:
 
 
 def diagnose(table: StepTable, credit: Credit) -> Diagnosis:
-    """The metrics of ``credit``, which a recipe computed for ``table``."""
+    """The metrics of ``credit``, which a recipe computed for ``table``.
+
+    Example:
+        >>> found = ascribe.diagnose(table, credit)
+        >>> found.signal_share, found.reasons
+        (1.0, {'credited': 5})
+    """
     return diagnosis(sums(table, credit))
 
 
@@ -211,6 +234,13 @@ def credit_per_tool(table: StepTable, credit: Credit) -> dict[str, ToolCredit]:
     """The credit of the steps that call each tool, most steps first; empty if no step calls one.
 
     Tools that one step calls together are joined by ``+``; steps without a call count as ``text``.
+
+    Example:
+        >>> from ascribe.diagnose import credit_per_tool
+        >>> call = {"action": '{"name": "go", "arguments": {}}'}
+        >>> calls = [row | call for row in table.to_dicts()]
+        >>> list(credit_per_tool(StepTable.from_dicts(calls), credit))
+        ['go']
     """
     rows = arrange(table).rows
     column = table.action.take(rows).used()

@@ -28,7 +28,7 @@ from ascribe.archives.places import Place, open_archive
 from ascribe.cli import app
 from ascribe.estimators.assign import assign
 from ascribe.estimators.credit import credit_arrays, credit_columns
-from ascribe.report import picture
+from ascribe.reports import picture
 from ascribe.steps.check import check
 from ascribe.steps.files import read, read_parts, table_to_arrow, write
 from ascribe.steps.problems import ProblemKind, TableError
@@ -198,7 +198,7 @@ def test_iterations_are_apart_and_a_recipe_may_need_one_as_a_whole(tmp_path: Pat
         credit_archive(source, tmp_path / name, recipe(name), memory=1 << 30)
         assert same(plain(tmp_path / name), expected)
     large = written(tmp_path / "large", steps(200))
-    with pytest.raises(ValueError, match="does not fit into --memory"):
+    with pytest.raises(ValueError, match="does not fit into memory"):
         credit_archive(large, tmp_path / "no", recipe("reinforce_pp"), memory=SMALL)
     assert not (tmp_path / "no").exists()
 

@@ -23,8 +23,8 @@ from ascribe import (
 )
 from ascribe.cli import app
 from ascribe.estimators import BUILT_IN, RECIPES
-from ascribe.report.crediting import credit_batches
-from ascribe.report.reading import read_batches
+from ascribe.reports.crediting import credit_batches
+from ascribe.reports.reading import read_batches
 from tests.conftest import INPUTS, good_rows, write_jsonl
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from ascribe.report.write import write_tables
+from ascribe.reports.write import write_tables
 
 
 @pytest.mark.parametrize(

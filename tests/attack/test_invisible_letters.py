@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ascribe.cli import app
-from ascribe.report.text import visible
+from ascribe.reports.text import visible
 from ascribe.steps.problems import one_line, printable
 from tests.conftest import write_jsonl
 from tests.report.toys import sound

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ascribe import recipe
-from ascribe.report import picture
+from ascribe.reports import picture
 from tests.conftest import write_jsonl
 from tests.report.toys import sound
 

@@ -5,7 +5,7 @@ import pytest
 
 from ascribe import assign, recipe, write_table
 from ascribe.archives import credit_archive
-from ascribe.estimators.credit import Credit, Reason, Term
+from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence, Term
 from tests.estimators.golden import THREE_WAYS, table
 
 pytestmark = pytest.mark.unit
@@ -81,8 +81,10 @@ def test_labels_of_reasons():
 
 
 def test_the_repr_is_short(credit):
-    assert repr(credit) == "<Credit: 3 rows, 2 credited, terms episode, step, by hand>"
+    assert repr(credit) == "Credit(3 rows, 67% with a signal, by hand)"
     assert "explain" not in repr(credit.terms["step"])
+    assert "<float64: 3>" in repr(credit.terms["step"])
+    assert repr(recipe("gigpo", gamma=0.9)) == "GiGPO(gamma=0.9)"
 
 
 def test_reasons_in_words(credit):
@@ -98,7 +100,27 @@ def test_rows_with_their_advantages(credit):
     assert [row["reason"] for row in rows] == ["credited", "credited", "padding"]
     assert [row["advantage_step"] for row in rows] == [None, 2.0, None]
     assert [row["reason_episode"] for row in rows] == ["credited", "group_of_one", "padding"]
-    assert credit.to_table().num_columns == 6
+    assert [row["group_size_step"] for row in rows] == [1, 1, 0]
+    assert [row["why_episode"] for row in rows][1:] == [
+        "its task has only one trajectory",
+        "it is padding",
+    ]
+    assert credit.to_table().num_columns == 10
+
+
+def test_what_a_row_was_compared_with_in_words():
+    """As the report says it: with figures, and one of a thing in the singular."""
+    credit = recipe("gigpo")(table(THREE_WAYS))
+    why = credit.terms["episode"].why()
+    assert why[0].startswith("3 trajectories returned ")
+    explanation = Explanation(
+        own=np.array([1.0, 0.5]),
+        baseline=np.array([1 / 3, -2.0]),
+        peers=np.array([1, 2]),
+        sentences=(Sentence("{peers} other steps, {baseline:+}; this one {own}", "and more"),),
+    )
+    assert explanation.said(0) == "1 other step, +0.333; this one 1; and more"
+    assert explanation.said(1) == "2 other steps, -2; this one 0.5; and more"
 
 
 def test_a_name_stands_for_a_recipe():

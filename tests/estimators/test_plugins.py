@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from ascribe import RECIPES, Reason, StepTable, recipe
 from ascribe.cli import app
 from ascribe.estimators import BUILT_IN
-from ascribe.report import picture
+from ascribe.reports import picture
 from ascribe.steps.plugins import PluginError
 from tests.conftest import write_jsonl
 from tests.estimators.test_explanation import assert_follows

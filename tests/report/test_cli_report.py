@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from ascribe import StepTable, TableError, recipe
 from ascribe.cli import app
 from ascribe.engines.metrics import HELD_OUT, NAME
-from ascribe.report import picture
+from ascribe.reports import picture
 from ascribe.steps.files import table_to_arrow, write
 from ascribe.steps.hints import install
 from tests.conftest import write_jsonl
@@ -163,7 +163,7 @@ def test_without_the_extra_it_says_what_to_install(
 ) -> None:
     import sys
 
-    from ascribe.report import write
+    from ascribe.reports import write
 
     write._library.cache_clear()
     monkeypatch.setitem(sys.modules, "vl_convert", None)

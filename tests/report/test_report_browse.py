@@ -11,12 +11,12 @@ import pytest
 
 from ascribe import recipe
 from ascribe.decisions import decisions
-from ascribe.report import picture
-from ascribe.report.browse import CUTS, TEXT_BYTES, browser, packed
-from ascribe.report.crediting import credit_batches
-from ascribe.report.figures import draw
-from ascribe.report.reading import read_batches
-from ascribe.report.text import embedded, natural, shortened, visible
+from ascribe.reports import picture
+from ascribe.reports.browse import CUTS, TEXT_BYTES, browser, packed
+from ascribe.reports.crediting import credit_batches
+from ascribe.reports.figures import draw
+from ascribe.reports.reading import read_batches
+from ascribe.reports.text import embedded, natural, shortened, visible
 from ascribe.steps.problems import one_line
 from tests.conftest import write_jsonl
 from tests.hostile import LONG
@@ -75,7 +75,7 @@ def test_a_recipe_without_states_joins_equal_texts(tmp_path: Path) -> None:
 def test_a_large_file_is_sampled_by_whole_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ascribe.report.browse.MOST_STEPS", 1_000)
+    monkeypatch.setattr("ascribe.reports.browse.MOST_STEPS", 1_000)
     rows = sound(groups=30, size=8, length=5)
     found = browsed(tmp_path, rows)
     assert found["of_steps"] == len(rows) == 1_200
@@ -168,7 +168,7 @@ def test_prompts_are_messages_and_the_first_to_go(
     asked = found["groups"][0]["cells"]["prompt"][3][0]
     assert asked["role"] == "user"
     assert found["texts"][asked["text"]].startswith("3 what now?")
-    monkeypatch.setattr("ascribe.report.browse.TEXT_BYTES", 2_000)
+    monkeypatch.setattr("ascribe.reports.browse.TEXT_BYTES", 2_000)
     found = browsed(tmp_path, rows)
     assert found["without_prompts"]
     assert "prompt" not in found["groups"][0]["cells"]
@@ -230,7 +230,7 @@ def test_the_sessions_of_decisions_are_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Thirty tasks, of which only the last one has better and worse attempts; a tenth is shown."""
-    monkeypatch.setattr("ascribe.report.browse.MOST_STEPS", 120)
+    monkeypatch.setattr("ascribe.reports.browse.MOST_STEPS", 120)
     rows = sound(groups=30, size=8)
     for row in rows:
         row["reward"] = row["reward"] if row["group"] == "task 29" else 0.0

@@ -18,7 +18,7 @@ import pytest
 
 from ascribe import Recipe, recipe
 from ascribe.estimators import BiPACEQ
-from ascribe.report import Picture, picture
+from ascribe.reports import Picture, picture
 from ascribe.steps.problems import printable
 from tests.conftest import write_jsonl
 from tests.report.injections import INJECTIONS

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from ascribe import recipe
 from ascribe.cli import app
 from ascribe.diagnose import credit_per_tool, diagnose
-from ascribe.report import Picture, picture
+from ascribe.reports import Picture, picture
 from tests.sessions.test_formats import DATA, chat, lines
 
 pytestmark = pytest.mark.unit

@@ -7,9 +7,9 @@ import pytest
 
 from ascribe import ProblemKind, StepTable, TableError, assign, recipe
 from ascribe.estimators import GiGPO, ReinforcePP
-from ascribe.report import picture, reading
-from ascribe.report.crediting import credit_batches
-from ascribe.report.reading import read_batches, read_transcript
+from ascribe.reports import picture, reading
+from ascribe.reports.crediting import credit_batches
+from ascribe.reports.reading import read_batches, read_transcript
 from ascribe.steps.check import arrange
 from ascribe.steps.files import read, table_to_arrow, write, write_table
 from tests.conftest import good_rows, write_jsonl

@@ -6,18 +6,48 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
-from ascribe import recipe
-from ascribe.report import picture
-from ascribe.report.figures import draw
-from ascribe.report.write import write_figures, write_tables
+import ascribe
+from ascribe import StepTable, recipe, write_table
+from ascribe.cli import app
+from ascribe.reports import picture
+from ascribe.reports.figures import draw
+from ascribe.reports.write import write_figures, write_tables
 from tests.conftest import write_jsonl
 from tests.report.toys import facts, sound
 
 
+def test_a_report_from_python_is_the_one_of_the_command(tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert", reason="needs the extra report")
+    rows = StepTable.from_dicts(sound())
+    page = ascribe.report(rows, tmp_path / "a.html", "gigpo", "grpo", tables=tmp_path / "tables")
+    assert repr(page) == f"Picture({len(rows)} rows by GiGPO())"
+    assert page.comparison is not None
+    assert page.comparison.first == "gigpo"
+    assert (tmp_path / "tables" / "verdict.csv").exists()
+    write_table(rows, tmp_path / "rows.parquet")
+    file, out = str(tmp_path / "rows.parquet"), str(tmp_path / "b.html")
+    command = ["report", file, "--out", out, "--recipe", "gigpo", "--against", "grpo"]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    size = (tmp_path / "a.html").stat().st_size
+    assert abs((tmp_path / "b.html").stat().st_size - size) < 100  # the name of the table
+
+
+def test_a_report_overwrites_no_data(tmp_path: Path) -> None:
+    """A second file in the place of the page is a mistake."""
+    rows = StepTable.from_dicts(sound())
+    write_table(rows, tmp_path / "rows.parquet")
+    with pytest.raises(ValueError, match=r"the suffix \.html"):
+        ascribe.report(rows, tmp_path / "rows.parquet")
+    with pytest.raises(ValueError, match="no recipe 'gigpoo'; did you mean gigpo"):
+        ascribe.report(rows, tmp_path / "a.html", "gigpoo")
+    assert ascribe.read_table(tmp_path / "rows.parquet").to_dicts() == rows.to_dicts()
+
+
 def test_every_table_is_written_twice_alike(tmp_path: Path) -> None:
     made = picture([write_jsonl(tmp_path / "rows.jsonl", sound())], recipe("gigpo"), recipe("grpo"))
-    written = made.write_tables(tmp_path / "tables")
+    written = write_tables(made.tables(), tmp_path / "tables")
     tables = {name: rows for name, rows in made.tables().items() if rows}
     assert {path.name for path in written} == {
         f"{name}.{kind}" for name in tables for kind in ("csv", "parquet")

@@ -5,7 +5,7 @@ from collections import defaultdict
 import pytest
 
 from ascribe.estimators import GRPO, GiGPO
-from ascribe.report.facts import ALL, EQUAL, MOST_FAMILIES, PENALTIES, UNKNOWN
+from ascribe.reports.facts import ALL, EQUAL, MOST_FAMILIES, PENALTIES, UNKNOWN
 from tests.report.toys import Row, credited, facts, sound
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ascribe import recipe
-from ascribe.report import Picture, picture
-from ascribe.report.figures import COLORS, MEANINGS
+from ascribe.reports import Picture, picture
+from ascribe.reports.figures import COLORS, MEANINGS
 from tests.conftest import write_jsonl
 from tests.report.injections import INJECTIONS
 from tests.report.toys import sound
@@ -53,7 +53,7 @@ def test_the_page_names_no_other_address(page: str) -> None:
 
 
 def test_our_scripts_put_text_on_the_page_as_text() -> None:
-    folder = Path(__file__).parents[2] / "src/ascribe/report/assets"
+    folder = Path(__file__).parents[2] / "src/ascribe/reports/assets"
     for script in folder.glob("*.js"):
         code = script.read_text(encoding="utf-8")
         for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):

@@ -8,8 +8,8 @@ import pytest
 
 from ascribe import Reason, Recipe, StepTable, assign, recipe
 from ascribe.decisions import decisions
-from ascribe.report import Picture, picture
-from ascribe.report.crediting import credit_batches
+from ascribe.reports import Picture, picture
+from ascribe.reports.crediting import credit_batches
 from tests.conftest import write_jsonl
 from tests.report.toys import Row, batch
 
@@ -163,7 +163,7 @@ def test_corrections_are_compared_with_corrections() -> None:
 
 
 def test_a_batch_of_corrections_alone_is_told_too() -> None:
-    from ascribe.report.facts import gather
+    from ascribe.reports.facts import gather
 
     alone = [row for row in corrected() if row["corrects"] is not None]
     found = credit_batches([batch(alone)], recipe("ibpo"))

@@ -10,8 +10,9 @@ import pytest
 
 from ascribe import Recipe, StepTable, recipe
 from ascribe.estimators import GRPO, BiGPO, GiGPO
-from ascribe.report import verdict as verdict_module
-from ascribe.report.verdict import Finding, Level, ReportVerdict, _adding_up, judge, percent
+from ascribe.reports import verdict as verdict_module
+from ascribe.reports.verdict import Finding, Level, ReportVerdict, _adding_up, judge, percent
+from ascribe.steps.hints import command_line
 from tests.report.toys import Row, credited, facts, sound, verdict
 
 Change = Callable[[Row], dict[str, Any]]
@@ -96,7 +97,7 @@ FAULTS = {
         ),
         "only_penalties",
         "In 100 % of the groups the trajectories differ only by penalties",
-        "normalise=mean",
+        'normalise="mean"',
     ),
     "penalties of the recipe": Fault(
         changed(
@@ -189,7 +190,7 @@ FAULTS = {
         changed(sound(length=10), lambda row: {"state": f"{row['group']}, {row['step'] % 3}"}),
         "loops",
         "70 % of the steps come back to a state of their own trajectory",
-        "revisits=average",
+        'revisits="average"',
         Level.WARNING,
     ),
     "a policy that does not explore": Fault(
@@ -204,7 +205,7 @@ FAULTS = {
         changed(sound(), lambda row: {"state": f"room {row['step']}"}),
         "merged_tasks",
         "5 state groups hold steps of several tasks",
-        "scope=group",
+        'scope="group"',
         Level.WARNING,
         by=GiGPO(scope="batch"),
     ),
@@ -228,14 +229,14 @@ FAULTS = {
         changed(sound(), lambda row: {"trained": 7.0}),
         "trained_differently",
         "100 % of the steps were trained with another advantage",
-        "--recipe",
+        "with recipe",
         Level.NOTE,
     ),
     "a discount that forgets": Fault(
         sound(length=100),
         "small_discount",
-        "With discount 0.95, a step gets 0.0059 of a reward 100 steps later (the median length). ",
-        "--set gamma=0.9933",
+        "A discount of 0.95 leaves 0.0059 of a reward 100 steps later, the median length; 0.9933,",
+        "gamma=0.9933",
         Level.WARNING,
     ),
     "a lost step": Fault(
@@ -539,9 +540,9 @@ def test_loops_are_not_compared_with_themselves_if_they_count_once(revisits: str
 @pytest.mark.parametrize(
     ("by", "advice"),
     [
-        (recipe("grpo"), "Set a smallest standard deviation (--set std_floor=0.5)."),
+        (recipe("grpo"), "Set a smallest standard deviation (std_floor=0.5)."),
         (recipe("ibpo", compare="consistency"), "Choose tasks that sometimes succeed"),
-        (recipe("hgpo"), "Do not divide by the standard deviation (--set normalise=mean), or set"),
+        (recipe("hgpo"), 'Do not divide by the standard deviation (normalise="mean"), or set'),
     ],
     ids=lambda each: getattr(each, "name", ""),
 )
@@ -563,7 +564,7 @@ def test_penalties_that_are_divided_are_told_what_the_recipe_takes(by: Recipe, a
 def test_penalties_that_nothing_divides_are_not_said_to_be_divided(by: Recipe) -> None:
     found = finding(FINED, by, "only_penalties")
     assert "ivi" not in (found.message + found.advice).replace("invalid", "")
-    assert "--set" not in found.advice
+    assert "=" not in found.advice
     assert found.level is Level.WARNING
 
 
@@ -589,7 +590,7 @@ def test_a_weight_is_raised_from_where_it_is(weight: float, larger: str) -> None
     given = facts(sound(), GiGPO(weight=weight))
     small = replace(given.diagnosis, term_share={"episode": 0.99, "step": 0.01})
     (found,) = (each for each in judge(replace(given, diagnosis=small)).findings if each.advice)
-    assert f"(--set weight={larger})" in found.advice
+    assert f"(weight={larger})" in found.advice
 
 
 def test_a_weight_that_the_recipe_lacks_is_not_raised() -> None:
@@ -607,7 +608,9 @@ SETTING = re.compile(r"--set (\w+)=([\w.]+)")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_setting_that_is_advised_is_taken(name: str, fault: str) -> None:
     given = {"fingerprint": "identity", "radius": 0.0} if name.startswith("bi") else {}
-    for each in verdict(FAULTS[fault].rows, recipe(name, **given)).findings:
+    with command_line():
+        findings = verdict(FAULTS[fault].rows, recipe(name, **given)).findings
+    for each in findings:
         for parameter, value in SETTING.findall(each.advice):
             default = getattr(recipe(name, **given), parameter)
             changed = recipe(name, **given, **{parameter: type(default)(value)})
@@ -659,7 +662,7 @@ def test_the_headline_adds_up() -> None:
         "in the same state have the same return."
     )
     assert advice.startswith("Remove from the state what never repeats")
-    assert "--recipe sbc --preset ngram" in advice
+    assert 'sbc with preset="ngram"' in advice
 
 
 @pytest.mark.parametrize(

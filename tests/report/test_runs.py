@@ -8,7 +8,7 @@ import pytest
 from ascribe.engines import training_recipe
 from ascribe.engines.metrics import HELD_OUT, NAME
 from ascribe.estimators import BiGPO, GiGPO, Recipe
-from ascribe.report.runs import COLUMNS, read_run
+from ascribe.reports.runs import COLUMNS, read_run
 from tests.conftest import write_jsonl
 from tests.engines.explained import LOGGED
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from ascribe import Recipe, StepTable, recipe
 from ascribe.decisions import decisions
-from ascribe.report.crediting import Credited, credit_batches
-from ascribe.report.facts import Facts, gather
-from ascribe.report.reading import Batch
-from ascribe.report.verdict import ReportVerdict, judge
+from ascribe.reports.crediting import Credited, credit_batches
+from ascribe.reports.facts import Facts, gather
+from ascribe.reports.reading import Batch
+from ascribe.reports.verdict import ReportVerdict, judge
 
 Row = dict[str, Any]
 

@@ -158,7 +158,7 @@ def test_conversations_with_one_prompt_are_a_group(tmp_path: Path):
 
 
 def test_without_any_reward_the_option_is_named(tmp_path: Path):
-    with pytest.raises(TableError, match="--reward FIELD, or a file") as caught:
+    with pytest.raises(TableError, match='reward="FIELD", or a file') as caught:
         import_files([lines(tmp_path, chat(), chat())])
     assert caught.value.problems[0].kind is ProblemKind.NO_CONVERSATIONS
 

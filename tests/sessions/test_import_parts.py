@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from ascribe import recipe
 from ascribe.archives import check_archive, convert
 from ascribe.cli import app, importing
-from ascribe.report import picture
+from ascribe.reports import picture
 from ascribe.sessions.formats import import_files, import_parts
 from ascribe.steps.problems import TableError
 

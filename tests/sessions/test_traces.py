@@ -359,7 +359,7 @@ def test_one_of_several_evaluations_is_the_reward(tmp_path: Path) -> None:
     assert import_files([path]).table.reward.tolist() == [0.0]
     assert import_files([path], reward="tone").table.reward.tolist() == [0.5]
     path = lines(tmp_path, span("a", events=scores(tone=0.5, form=0.0)))
-    with pytest.raises(TableError, match=r"several scores: form, tone; name the one .* --reward"):
+    with pytest.raises(TableError, match=r"several scores: form, tone; name the one .* reward="):
         import_files([path])
     path = lines(tmp_path, span("a", attributes={"task": "x", "my.task": "t", "my.score": 3}))
     table = import_files([path], reward="my.score", group="my.task").table

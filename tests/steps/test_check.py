@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe import (
-    OnProblem,
     ProblemKind,
     Reason,
     Severity,
@@ -19,6 +18,7 @@ from ascribe import (
     recipe,
     select,
 )
+from ascribe.steps.select import OnProblem
 from tests.conftest import Row, good_rows
 
 pytestmark = pytest.mark.unit

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from ascribe import Problem, ProblemKind, Severity, StepTable, TableError, check
 from ascribe.cli import app
 from ascribe.steps.files import read, write_table
+from ascribe.steps.hints import command_line
 from tests.conftest import Row, good_rows
 from tests.steps.corruptions import BOTH, CORRUPTIONS, ROW_CORRUPTIONS, Corruption, write_rows
 
@@ -117,7 +118,8 @@ def test_found_by_command(tmp_path: Path, corruption: Corruption):
     assert problem["rows"] == rows[:20]
     assert problem["row_count"] == len(rows)
     assert problem["count"] == count
-    assert problem["advice"] == corruption.kind.advice
+    with command_line():
+        assert problem["advice"] == corruption.kind.advice
 
 
 def test_all_problems_of_all_columns_are_found_at_once():

@@ -205,7 +205,7 @@ def test_a_part_of_a_table_is_written_without_the_rest(tmp_path: Path, suffix: s
     again = read_table(tmp_path / f"a{suffix}")
     assert again.to_dicts() == part.to_dicts()
     assert list(again.group.values) == ["tâche 1"]
-    assert repr(again) == repr(part) == "StepTable(16 rows, 1 groups, 4 trajectories, 3 states)"
+    assert repr(again) == repr(part) == "StepTable(16 rows, 1 group, 4 trajectories, 3 states)"
 
 
 # Parquet and Arrow of other writers.

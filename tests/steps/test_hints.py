@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from ascribe.steps import hints
+from ascribe.steps.hints import command_line, option, setting
+from ascribe.steps.problems import ProblemKind
 
 ROOT = Path(__file__).parents[2]
 RELEASE = "pip install 'ascribe-rl[trl,report]'"
@@ -114,3 +116,18 @@ def test_the_wheel_is_installed_by_its_name(tmp_path: Path) -> None:
         "pip install 'ascribe-rl[report]'\n",
     ]
     assert (target / "bin" / "ascribe").exists()
+
+
+def test_a_message_names_arguments_as_its_reader_writes_them() -> None:
+    missing = ProblemKind.MISSING_COLUMN
+    assert option("reward", "FIELD") == 'reward="FIELD"'
+    assert option("force", True) == "force=True"
+    assert setting("revisits", "first") == 'revisits="first"'
+    assert 'columns={"reward": "score"}' in missing.advice
+    with command_line():
+        assert option("form", "gateway") == "--from gateway"
+        assert option("force", True) == option("force") == "--force"
+        assert setting("gamma", 0.5) == "--set gamma=0.5"
+        assert setting("revisits", "first") == "--set revisits=first"
+        assert "--column reward=score" in missing.advice
+    assert option("memory") == "memory"

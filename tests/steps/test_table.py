@@ -72,7 +72,7 @@ def test_repr_counts_what_is_there():
     table = StepTable.from_dicts(good_rows())
     assert repr(table) == "StepTable(50 rows, 4 groups, 13 trajectories, 10 states)"
     part = table.take(np.arange(3))
-    assert repr(part) == "StepTable(3 rows, 1 groups, 1 trajectories, 3 states)"
+    assert repr(part) == "StepTable(3 rows, 1 group, 1 trajectory, 3 states)"
 
 
 def test_arranged_is_by_group_trajectory_and_step():

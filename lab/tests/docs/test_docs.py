@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-import ascribe
 from ascribe import RECIPES, Diagnosis, Severity, StepTable, TableError, check
 from ascribe.cli import commands, load_command
 from ascribe.diagnose import StateGroups, ToolCredit
@@ -157,20 +156,6 @@ def _refused(row: dict[str, object]) -> bool:
         return check(StepTable.from_dicts([row])).worst >= Severity.ERROR
     except TableError:
         return True
-
-
-def test_every_name_of_the_api_has_an_example() -> None:
-    code = "".join(
-        body
-        for page in NAMES
-        for kind, body in executed.BLOCK.findall(text(page))
-        if kind == "python"
-    )
-    page = text("docs/api.md")
-    listed = re.findall(r"^\.\. (?:auto\w+|py:data):: (\S+)$", page, re.MULTILINE)
-    assert set(ascribe.__all__) <= {name.rpartition(".")[2] for name in listed}
-    used = set(re.findall(r"\w+", code))
-    assert [name for name in listed if name.rpartition(".")[2] not in used] == []
 
 
 def test_every_command_has_a_section() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from ascribe.engines.metrics import read_metrics
 from ascribe.estimators import DEFAULT, recipe
-from ascribe.report.runs import read_run
+from ascribe.reports.runs import read_run
 from ascribe_lab.rollout import FailurePolicy
 from ascribe_lab.train.config import (
     Config,

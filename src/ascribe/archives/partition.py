@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ascribe.archives.places import Archive, Place, read_streams, seal, unseal, write_streams
 from ascribe.steps.arrays import Bools, Ints
 from ascribe.steps.files import without_unused
+from ascribe.steps.hints import option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -206,8 +207,8 @@ def divide(
     elif (largest := int(spans["rows"].max(initial=0))) > most_rows:
         raise ValueError(
             f"the recipe compares all rows of an iteration, and one of {largest:,} rows does not "
-            "fit into --memory; raise it, write the column iteration, or choose a recipe that "
-            "compares inside a group"
+            f"fit into {option('memory')}; raise it, write the column iteration, or choose a "
+            "recipe that compares inside a group"
         )
     tasks = [range(number, number + 1) for number in range(count)]
     return replace(partition, tasks=tasks, units=None if by_group else spans["key"])

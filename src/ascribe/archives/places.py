@@ -20,6 +20,7 @@ import numpy as np
 
 from ascribe.steps import atomic
 from ascribe.steps.files import check_columns, check_seal, read_row_groups, readable, write_parquet
+from ascribe.steps.hints import option
 from ascribe.steps.problems import Problem, ProblemKind, TableError, one_line, without_credentials
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def check_output(out: Place, inputs: Iterable[Place], *, force: bool) -> None:
         overlaps = ours.startswith(theirs) or theirs.startswith(ours)
         may_replace = force and is_file and ours == theirs
         if overlaps and not may_replace and out.system.type_name == place.system.type_name:
-            advice = "write elsewhere, or add --force" if is_file else "write elsewhere"
+            advice = "write elsewhere" + (f", or add {option('force', True)}" if is_file else "")
             raise ValueError(f"{out} overlaps with {place}, which is read; {advice}")
     if kind == FileType.NotFound or (is_file and kind != FileType.Directory):
         return
@@ -191,7 +192,10 @@ def check_output(out: Place, inputs: Iterable[Place], *, force: bool) -> None:
         what = f"no earlier run wrote {foreign}; move that away, or write to another folder"
         raise ValueError(f"the folder {out} is not empty, and {what}")
     if names and not force:
-        raise ValueError(f"the folder {out} is not empty; add --force to replace an earlier output")
+        raise ValueError(
+            f"the folder {out} is not empty; add {option('force', True)} to replace an earlier "
+            "output"
+        )
 
 
 def publish_folder(draft: Place, target: Place) -> None:

@@ -41,7 +41,7 @@ from ascribe.estimators import Recipe, as_recipe
 from ascribe.estimators.assign import credit_selected
 from ascribe.estimators.credit import Reason, credit_arrays, credit_columns, join_notes
 from ascribe.sessions.formats import CHECKED_COLUMNS, SessionOptions, check_carried, is_table
-from ascribe.steps.arrays import Ints
+from ascribe.steps.arrays import Brief, Ints
 from ascribe.steps.check import CheckReport, check, join_problems
 from ascribe.steps.files import (
     Progress,
@@ -52,6 +52,7 @@ from ascribe.steps.files import (
     unknown_note,
     without_unused,
 )
+from ascribe.steps.hints import option
 from ascribe.steps.problems import Problem, ProblemKind, TableError
 from ascribe.steps.select import OnProblem, select
 from ascribe.steps.table import KNOWN_COLUMNS, StepTable
@@ -104,8 +105,8 @@ class Job:
         return self.recipe is None or self.recipe.by_group
 
 
-@dataclass(frozen=True, eq=False)
-class ArchiveCredit:
+@dataclass(frozen=True, eq=False, repr=False)
+class ArchiveCredit(Brief):
     """What was credited.
 
     Attributes:
@@ -299,7 +300,8 @@ def _prepare(request: Job, memory: int, count: int) -> Job:
     if recipe is not None and recipe.has_history:
         raise ValueError(
             f"{recipe.name} carries statistics from iteration to iteration, so the table must fit "
-            "into memory: raise --memory, or credit the iterations one by one with --history"
+            f"into memory: raise {option('memory')}, or credit the iterations one by one with "
+            f"{option('history')}"
         )
     uses_vectors = recipe is None or getattr(recipe, "fingerprint", "") == "given"
     columns = [name for name in KNOWN_COLUMNS if uses_vectors or name != "fingerprint"]

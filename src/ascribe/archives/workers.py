@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ascribe.steps.hints import option
+
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
 
@@ -56,7 +58,7 @@ def local(workers: int) -> Iterator[Each]:
                 if deaths > MOST_DEATHS:
                     raise WorkerError(
                         "worker processes were killed again and again, perhaps for want of memory; "
-                        "lower --memory, so that parts are smaller"
+                        f"lower {option('memory')}, so that parts are smaller"
                     ) from error
                 waiting += running.values()
                 running.clear()

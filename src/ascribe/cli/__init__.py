@@ -16,6 +16,7 @@ from typing import Annotated, Any, get_args
 import typer
 from typer.core import TyperGroup
 
+from ascribe.steps.hints import command_line
 from ascribe.steps.plugins import PluginError, entry_points, load_path, load_point
 
 COMMANDS = {
@@ -150,9 +151,11 @@ for command_name, (_, summary) in sorted(commands().items(), key=lambda c: c[0] 
 
 @app.callback(invoke_without_command=True)
 def root(
+    ctx: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Step-level credit for reinforcement learning of LLM agents."""
+    ctx.with_resource(command_line())
     if version:
         from ascribe import __version__
 

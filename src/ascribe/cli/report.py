@@ -10,8 +10,8 @@ from ascribe.cli import options, screen
 from ascribe.cli.credit import make_recipe
 from ascribe.cli.decisions import print_sentence
 from ascribe.estimators import DEFAULT
-from ascribe.report import Picture, picture, read_run, write_run
-from ascribe.report.verdict import Level
+from ascribe.reports import Picture, html_file, picture, read_run, write_run
+from ascribe.reports.verdict import Level
 
 ROLLOUTS = "rollouts/rollouts_*.parquet"
 """Where a run keeps its rollouts, if ``output.rollouts`` is true."""
@@ -71,10 +71,9 @@ def report(
     show.
     """
     sessions = options.sessions(form, group, reward, state)
-    if out.suffix not in (".html", ".htm"):
-        screen.wrong_call(f"a report is an HTML page: give {screen.safe(out)} the suffix .html")
     page = run = estimator = None
     with screen.exits(files[0], as_json=as_json, out=out):
+        html_file(out)
         if len(files) == 1 and files[0].is_dir():
             run = read_run(files[0])
         renamed = screen.column_names(columns)
@@ -104,11 +103,7 @@ def report(
             if tables is not None:
                 names = [tables / f"{name}.parquet" for name in page.tables()]
                 screen.keep_inputs(files, names, force=force)
-            size = page.write(out)
-            if figures is not None:
-                page.write_figures(figures)
-            if tables is not None:
-                page.write_tables(tables)
+            size = page.write(out, figures=figures, tables=tables)
     summary = None if run is None else run.summary
     if as_json:
         about = {"out": str(out), "bytes": size, "run": summary}

@@ -13,6 +13,7 @@ from ascribe.cli import options, screen
 from ascribe.cli.credit import make_recipe, print_notes
 from ascribe.estimators import DEFAULT
 from ascribe.estimators.assign import assign
+from ascribe.estimators.credit import credit_arrays, credit_columns
 from ascribe.groups.responses import readable
 from ascribe.steps.arrays import Ints
 from ascribe.steps.files import Rollouts, is_credit_column
@@ -82,8 +83,7 @@ def _credit(
     with screen.exits(file, as_json=as_json):
         credit = assign(rollouts.table, estimator, "keep").credit
     print_notes(credit.notes)
-    columns: dict[str, list[object]] = credit.to_table().to_pydict()
-    return columns
+    return {name: c.to_pylist() for name, c in credit_columns(credit_arrays(credit)).items()}
 
 
 def _rows(table: StepTable, trajectory: str | None) -> Ints:

@@ -14,8 +14,9 @@ from ascribe.decisions.forks import forks
 from ascribe.decisions.kinds import kinds
 from ascribe.estimators import RECIPES
 from ascribe.groups.keys import keyed, propose, tools_before
-from ascribe.steps.arrays import Bools, Ints
+from ascribe.steps.arrays import Bools, Brief, Ints
 from ascribe.steps.files import Rollouts
+from ascribe.steps.hints import option
 from ascribe.steps.problems import Severity, TableError, counted
 from ascribe.steps.select import select
 from ascribe.steps.table import StepTable
@@ -45,8 +46,8 @@ FEWEST_TOLD = 8
 CONSEQUENCE = "Length and giving up may follow from how a session went as well as decide it."
 
 
-@dataclass(frozen=True, eq=False)
-class Decisions:
+@dataclass(frozen=True, eq=False, repr=False)
+class Decisions(Brief):
     """The decisions of a table.
 
     Attributes:
@@ -57,6 +58,14 @@ class Decisions:
         binary: whether every return is 0 or 1.
         untested: how many forks have too few sessions for a test, those that are not listed too.
         notes: what cannot be said, and why.
+
+    Example:
+        >>> from ascribe.decisions import decisions
+        >>> found = decisions(table)
+        >>> found.sessions, found.tasks, len(found.certain)
+        (3, 1, 0)
+        >>> found.advice
+        'Sample about 6 more attempts of this task.'
     """
 
     decisions: tuple[Decision, ...]
@@ -106,7 +115,7 @@ class Decisions:
             which = "this task" if self.decisions[0].tasks == 1 else "each of these tasks"
             return f"Sample about {counted(more, 'more attempt')} of {which}."
         if self.decisions and self.decisions[0].apart:
-            return "Name states that recur, such as with --by key or --by cluster."
+            return f"Name states that recur, such as with {option('by', 'key')}."
         if self.sessions == self.tasks:
             return "Let the agent try some tasks several times."
         return ""
@@ -211,6 +220,11 @@ def decisions(
 
     Raises:
         TableError: for a table whose rows cannot be put in order.
+
+    Example:
+        >>> from ascribe.decisions import decisions
+        >>> decisions(table).sentence.partition(".")[0]
+        'No decision is certain yet'
     """
     rng = np.random.default_rng(0) if rng is None else rng
     options: Any = {"won": won, "states": states, "rewritten": rewritten, "outcome": outcome}

@@ -39,6 +39,12 @@ class Side:
         rows: the row of the table with the decision of each session; on the better side the session
             with the highest outcome comes first, on the worse side that with the lowest.
         actions: the texts of the actions, the most frequent first; empty unless it is a fork.
+
+    Example:
+        >>> from ascribe.decisions import decisions
+        >>> better = decisions(table).decisions[0].better
+        >>> better.action, better.sessions, better.mean
+        ('`go to kitchen`', 1, 1.0)
     """
 
     action: str
@@ -83,6 +89,14 @@ class Decision:
         apart: whether some were compared that had not come to the same state, so that the
             difference may be one of what they had seen.
         binary: whether outcomes are 0 and 1.
+
+    Example:
+        >>> from ascribe.decisions import decisions
+        >>> decision = decisions(table).decisions[0]
+        >>> decision.text
+        'apple, at “hall”: `go to kitchen` won 100 % of 1, 2 other actions 0 % of 2'
+        >>> decision.certain
+        False
     """
 
     kind: str

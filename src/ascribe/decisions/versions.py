@@ -11,6 +11,7 @@ from ascribe.decisions.contrasts import LEVEL, both_sides, contrast, smallest_p
 from ascribe.decisions.decision import LONGEST, amount, call, rated, signed
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Ints
+from ascribe.steps.hints import option
 from ascribe.steps.problems import counted, one_line
 from ascribe.steps.table import StepTable
 
@@ -38,6 +39,13 @@ class Change:
         choice_p: by permutation, for the share.
         tasks: how many tasks count.
         binary: whether outcomes are 0 and 1.
+
+    Example:
+        >>> from ascribe.decisions.versions import changes
+        >>> worse = StepTable.from_dicts(row | {"reward": 0.0} for row in table.to_dicts())
+        >>> change = changes(table, worse)[0]
+        >>> round(change.drop, 2), change.certain
+        (0.33, False)
     """
 
     task: str
@@ -112,6 +120,12 @@ def changes(
 
     Raises:
         ValueError: if no task was attempted by both.
+
+    Example:
+        >>> from ascribe.decisions.versions import changes
+        >>> worse = StepTable.from_dicts(row | {"reward": 0.0} for row in table.to_dicts())
+        >>> changes(table, worse)[0].text.partition(" (")[0]
+        'over 1 task of both versions: won 33 % of 3 before, 0 % of 3 now'
     """
     rng = np.random.default_rng(0) if rng is None else rng
     tried = attempts(_joined(old, new))
@@ -122,7 +136,7 @@ def changes(
     if not inside.any():
         raise ValueError(
             "the two versions attempted no task in common, so nothing can be compared; give both "
-            "the same tasks, or name the field that holds the task (--group)"
+            f"the same tasks, or name the field that holds the task ({option('group')})"
         )
     whole = _change(tried, steps.starts[inside], is_new, rng)
     places = tried.first_visits()

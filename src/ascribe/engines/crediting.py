@@ -14,7 +14,7 @@ from ascribe.estimators import Recipe
 from ascribe.estimators.credit import Credit, Reason
 from ascribe.groups.actions import FIRST_TOKENS
 from ascribe.sessions import Spans
-from ascribe.steps.arrays import Bools, Floats
+from ascribe.steps.arrays import Bools, Brief, Floats
 from ascribe.steps.atomic import write_file
 from ascribe.steps.check import first_names
 from ascribe.steps.discount import propose_discount
@@ -45,8 +45,8 @@ Compute = Callable[[StepTable, Bools], Credit]
 """Credits a table: the steps that count, and a mask of those among all steps."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class CreditedSteps:
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class CreditedSteps(Brief):
     """Steps of whole groups, with their credit."""
 
     table: StepTable

@@ -61,7 +61,14 @@ _CLASSES = {kind: module for module, kind in BUILT_IN.values()} | {"Recipe": "ba
 
 
 class _Recipes(Mapping[str, "type[Recipe]"]):
-    """Every recipe by name: those of this package, then those of others, by name."""
+    """Every recipe by name, those of this package before those of others.
+
+    Example:
+        >>> list(ascribe.RECIPES)[:3]
+        ['grpo', 'rloo', 'dr_grpo']
+        >>> ascribe.RECIPES["sbc"]
+        <class 'ascribe.estimators.sbc.SBC'>
+    """
 
     def __getitem__(self, name: str) -> "type[Recipe]":
         if name in BUILT_IN:
@@ -101,6 +108,12 @@ def recipe(name: str, /, *, preset: str | None = None, **parameters: Any) -> "Re
     Raises:
         PluginError: if the recipe is not Ascribe's own and cannot be loaded.
         ValueError: for an unknown name, preset, parameter or choice, listing the known ones.
+
+    Example:
+        >>> ascribe.recipe("gigpo", gamma=0.9)
+        GiGPO(gamma=0.9)
+        >>> ascribe.recipe("gigpo", preset="trinity").gamma
+        1.0
     """
     kind = recipe_class(name)
     names = [parameter.name for parameter in fields(kind)]

@@ -5,15 +5,23 @@ from typing import Any
 
 from ascribe.estimators import DEFAULT, Recipe, as_recipe
 from ascribe.estimators.credit import Credit, Reason
-from ascribe.steps.arrays import Bools
+from ascribe.steps.arrays import Bools, Brief
 from ascribe.steps.problems import Severity, TableError
 from ascribe.steps.select import GroupSelection, OnProblem, select
 from ascribe.steps.table import StepTable
 
 
-@dataclass(frozen=True, eq=False)
-class Assignment:
-    """A credit for every row of a table, and which rows were selected for it."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Assignment(Brief):
+    """A credit for every row of a table, and which rows were selected for it.
+
+    Example:
+        >>> assigned = ascribe.assign(table, "gigpo", "drop")
+        >>> assigned.credit
+        Credit(5 rows, 100% with a signal, GiGPO())
+        >>> assigned.selection.dropped
+        {}
+    """
 
     credit: Credit
     selection: GroupSelection
@@ -42,6 +50,11 @@ def assign(
 
     Raises:
         TableError: if the table is refused, or no group is left.
+
+    Example:
+        >>> assigned = ascribe.assign(table, "grpo")
+        >>> assigned.credit.advantage.round(2).tolist()
+        [1.15, 1.15, -0.58, -0.58, -0.58]
     """
     estimator = as_recipe(recipe)
     selection = select(table, on_problem, severity=severity, group_size=group_size)

@@ -48,6 +48,13 @@ class Recipe:
             WebShop, 0.01 in search). 0 by default, since rewards may hold the penalty already.
         penalty_timing: before discounting (lowers earlier returns too) or after (its own only).
         truncation: whether a trajectory cut by a limit counts.
+
+    Example:
+        >>> gigpo = ascribe.recipe("gigpo", normalise="mean")
+        >>> gigpo(table).advantage.round(2).tolist()
+        [1.3, 0.67, -0.65, -0.33, -0.65]
+        >>> isinstance(gigpo, ascribe.Recipe), gigpo.name
+        (True, 'gigpo')
     """
 
     name: ClassVar[str]
@@ -88,6 +95,18 @@ class Recipe:
                 f"{self.name} discounts nothing, so penalty_timing 'after' would lose the penalty; "
                 "leave it at 'before'"
             )
+
+    def __init_subclass__(cls) -> None:
+        """Give the subclass this ``repr``, in place of one that lists every parameter."""
+        super().__init_subclass__()
+        if "__repr__" not in vars(cls):
+            cls.__repr__ = Recipe.__repr__  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        """The parameters that differ from their defaults: enough to reproduce a run."""
+        values = ((each, getattr(self, each.name)) for each in fields(self))
+        changed = (f"{each.name}={value!r}" for each, value in values if value != each.default)
+        return f"{type(self).__name__}({', '.join(changed)})"
 
     @property
     def needs_corrections(self) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 from ascribe.estimators.base import LARGEST_FACTOR, Recipe
 from ascribe.estimators.credit import Credit, Reason, Sentence
 from ascribe.estimators.relative import Norm, relative
-from ascribe.steps.arrays import Codes8, Floats, Ints
+from ascribe.steps.arrays import Brief, Codes8, Floats, Ints
 from ascribe.steps.check import LARGEST_REWARD, Arranged, arrange
 from ascribe.steps.table import StepTable
 
@@ -107,8 +107,8 @@ class Statistics:
             raise ValueError(f"these are no saved statistics: {error}") from error
 
 
-@dataclass(frozen=True, eq=False)
-class TeamCredit:
+@dataclass(frozen=True, eq=False, repr=False)
+class TeamCredit(Brief):
     """The advantage of every agent in every rollout, (rollouts, agents).
 
     ``reward`` is what was compared inside a prompt. ``advantage`` is 0 wherever ``reason`` (a

@@ -1,11 +1,11 @@
 """Credit: advantages, their terms, and the reason where there is no signal."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property, partial
-from importlib import import_module
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from ascribe.groups.actions import KEY_FUNCTIONS, action_keys
 from ascribe.steps import segments
-from ascribe.steps.arrays import Bools, Codes8, Floats, Ints, Objects
+from ascribe.steps.arrays import Bools, Brief, Codes8, Floats, Ints, Objects
 from ascribe.steps.check import arrange
+from ascribe.steps.problems import counted
 from ascribe.steps.returns import reward_to_go
 from ascribe.steps.table import StepTable
 
@@ -24,34 +25,36 @@ if TYPE_CHECKING:
 
 
 class Reason(IntEnum):
-    """Why a row has no signal; ``CREDITED`` if it has one, even if the number is zero."""
+    """Why a row has no signal; ``CREDITED`` if it has one, even if the number is zero.
 
-    CREDITED = 0
-    """Compared with peers whose values differ."""
-    SINGLETON = 1
-    """Alone in its state: no peer to be compared with."""
-    GROUP_OF_ONE = 2
-    """Its task has one trajectory: nothing to be compared with."""
-    ZERO_VARIANCE = 3
-    """Every peer earned the same, but for rounding."""
-    MISSING_STATE = 4
-    """No state was written for the row, or no fingerprint of it."""
-    REVISIT = 5
-    """A later visit of a trajectory to a state, which the recipe leaves out."""
-    TRUNCATED = 6
-    """Its trajectory was cut by a limit, and the recipe leaves those out."""
-    PADDING = 7
-    """A row that fills up a batch."""
-    DROPPED = 8
-    """Its group was dropped before crediting."""
-    SAME_ACTION = 9
-    """Every peer in its state took the same action, so actions cannot be compared."""
-    COUNTERFACTUAL = 10
-    """Sampled only to measure what others are worth; not learned from."""
-    NO_TARGET = 11
-    """The trajectory that it corrects does not take part."""
-    MISSING_INPUT = 12
-    """A column that the recipe reads is empty in the row, or in a later one that counts for it."""
+    Example:
+        >>> reason = ascribe.Reason(credit.terms["step"].reason[1])
+        >>> reason.label, reason.words
+        ('singleton', 'no other step is in this state')
+    """
+
+    words: str
+    """The reason in a sentence."""
+
+    def __new__(cls, code: int, words: str = "") -> "Reason":
+        """The member of a code, with its sentence."""
+        reason = int.__new__(cls, code)
+        reason._value_, reason.words = code, words
+        return reason
+
+    CREDITED = 0, "it was compared with peers whose values differ"
+    SINGLETON = 1, "no other step is in this state"
+    GROUP_OF_ONE = 2, "its task has only one trajectory"
+    ZERO_VARIANCE = 3, "everything it is compared with earned the same"
+    MISSING_STATE = 4, "it has no state, or no fingerprint of it"
+    REVISIT = 5, "only the first visit to a state counts"
+    TRUNCATED = 6, "its trajectory was cut by a limit and does not count"
+    PADDING = 7, "it is padding"
+    DROPPED = 8, "its group was dropped"
+    SAME_ACTION = 9, "every peer in this state took the same action"
+    COUNTERFACTUAL = 10, "it was sampled only to measure the other agents"
+    NO_TARGET = 11, "the trajectory that it corrects is not in the batch"
+    MISSING_INPUT = 12, "a number that the recipe reads is missing"
 
     @property
     def label(self) -> str:
@@ -77,8 +80,18 @@ class Sentence:
 UNEXPLAINED = Sentence("its group has {peers} rows", "the recipe gives no further explanation")
 
 
-@dataclass(frozen=True, eq=False)
-class Explanation:
+class _Figure(float):
+    """A number in a sentence."""
+
+    def __format__(self, sign: str) -> str:
+        return format(float(self), f"{sign}.3g")
+
+
+_ONE = re.compile(r"\b(1 (?:other )?(?:peer|step|row))s\b")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation(Brief):
     """What each row of a term was compared with.
 
     Attributes:
@@ -104,6 +117,18 @@ class Explanation:
         is_plain = np.array([not sentence.beyond for sentence in self.sentences])
         return is_plain[np.zeros(self.own.size, np.int8) if self.way is None else self.way]
 
+    def said(self, row: Any) -> str:
+        """The sentence of a row, with its figures."""
+        sentence = self.sentences[0 if self.way is None else self.way[row]]
+        text = sentence.text.format(
+            own=_Figure(self.own[row]),
+            baseline=_Figure(self.baseline[row]),
+            peers=self.peers[row],
+            alike=0 if self.alike is None else self.alike[row],
+        )
+        text = _ONE.sub(r"\1", text).replace("1 trajectories", "1 trajectory")
+        return f"{text}; {sentence.beyond}" if sentence.beyond else text
+
     def mapped(self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> "Explanation":
         """The explanation with ``change`` applied to every array."""
         names = ("own", "baseline", "peers", "way", "alike")
@@ -121,13 +146,20 @@ ARRAYS = (
 """The arrays of a term: name, types, and what they hold."""
 
 
-@dataclass(frozen=True, eq=False)
-class Term:
+@dataclass(frozen=True, eq=False, repr=False)
+class Term(Brief):
     """One part of an advantage: its values, the groups it compared in, and its reasons.
 
     ``values`` is 0 wherever ``reason`` is not ``CREDITED``. ``labels`` names the group that each
     row was compared in, -1 for none. ``weight`` is the factor with which it enters the sum.
     ``explain`` computes the ``explanation``, in the order of ``values``, on first use.
+
+    Example:
+        >>> step = credit.terms["step"]
+        >>> step.values.round(2).tolist()
+        [0.63, 0.0, -0.32, 0.0, -0.32]
+        >>> step.why()[0]
+        '3 steps in this state returned 0.317 on average; this step returned 0.95'
     """
 
     values: Floats
@@ -178,6 +210,13 @@ class Term:
     def peers(self) -> Ints:
         """How many rows, or trajectories, made each row's baseline."""
         return self.explanation.peers
+
+    def why(self) -> Objects:
+        """What each row was compared with, or why it has no credit, in words."""
+        words = np.array([reason.words for reason in Reason], dtype=object)[self.reason]
+        for row in np.flatnonzero(self.credited):
+            words[row] = self.explanation.said(row)
+        return words
 
     @property
     def credited(self) -> Bools:
@@ -230,6 +269,17 @@ class Credit:
 
     ``advantage = Σ over terms of weight * values``. A row that no term credits has advantage 0 and
     its ``reason``, which distinguishes it from a row whose credit is zero.
+
+    Example:
+        >>> credit
+        Credit(5 rows, 100% with a signal, GiGPO(normalise='mean'))
+        >>> credit.reasons.tolist()
+        ['credited', 'credited', 'credited', 'credited', 'credited']
+        >>> credit.to_table(table).select(["action", "why_step"]).to_pylist()[1]
+        {'action': 'take apple', 'why_step': 'no other step is in this state'}
+        >>> low, high = credit.interval(table, level=0.9)
+        >>> print(f"{low[0]:+.2f} to {high[0]:+.2f}")
+        -0.21 to +0.45
     """
 
     advantage: Floats
@@ -291,8 +341,8 @@ class Credit:
         return int(self.advantage.size)
 
     def __repr__(self) -> str:
-        signal, terms = int(self.credited.sum()), ", ".join(self.terms)
-        return f"<Credit: {len(self):,} rows, {signal:,} credited, terms {terms}, {self.recipe}>"
+        signal = self.credited.sum() / max(len(self), 1)
+        return f"Credit({counted(len(self), 'row')}, {signal:.0%} with a signal, {self.recipe})"
 
     @property
     def reasons(self) -> Objects:
@@ -300,16 +350,26 @@ class Credit:
         return np.array([reason.label for reason in Reason], dtype=object)[self.reason]
 
     def to_table(self, table: StepTable | None = None) -> "pa.Table":
-        """The columns that ``ascribe credit`` writes: advantages and reasons, of terms too.
+        """The columns that ``ascribe credit`` writes, and an explanation of each term.
+
+        ``advantage`` and ``reason``; and for each term ``advantage_TERM`` (before its weight),
+        ``reason_TERM``, ``group_size_TERM`` (rows of the group that it compared in) and
+        ``why_TERM`` (what the row was compared with, or why it has no credit, in words).
 
         Args:
             table: the steps, in whose rows this is the credit: their columns come first.
         """
+        import pyarrow as pa
+
         from ascribe.steps.files import table_to_arrow
 
         columns = credit_columns(credit_arrays(self))
+        for name, term in self.terms.items():
+            sizes = np.append(segments.size(term.labels, int(term.labels.max(initial=-1)) + 1), 0)
+            columns[f"group_size_{name}"] = pa.array(sizes[term.labels])
+            columns[f"why_{name}"] = pa.array(term.why(), pa.string())
         if table is None:
-            return import_module("pyarrow").table(columns)
+            return pa.table(columns)
         arrow = table_to_arrow(table)
         for name, column in columns.items():
             arrow = arrow.append_column(name, column)

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from ascribe.steps.arrays import Ints
+from ascribe.steps.arrays import Brief, Ints
 
 
-@dataclass(frozen=True, eq=False)
-class Groups:
+@dataclass(frozen=True, eq=False, repr=False)
+class Groups(Brief):
     """A partition of rows.
 
     ``labels`` runs from 0 to ``count - 1`` without gaps, in the order in which the groups first

@@ -13,7 +13,7 @@ from itertools import islice
 import numpy as np
 
 from ascribe.groups.responses import first_call
-from ascribe.steps.arrays import Ints, Objects
+from ascribe.steps.arrays import Brief, Ints, Objects
 from ascribe.steps.table import Coded
 
 KeyFunction = Callable[[str], str | None]
@@ -26,8 +26,8 @@ _TAG = re.compile(r"<action>(.*?)</action>", re.DOTALL | re.IGNORECASE)
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
-@dataclass(frozen=True, eq=False)
-class ActionKeys:
+@dataclass(frozen=True, eq=False, repr=False)
+class ActionKeys(Brief):
     """The key of each row's action as a label, -1 for none; and the keys, by label."""
 
     labels: Ints

@@ -27,7 +27,7 @@ from ascribe.sessions.messages import Conversation, Message, State
 from ascribe.sessions.sequences import Decoder, common
 from ascribe.sessions.spans import Spans, as_numpy
 from ascribe.sessions.tables import from_messages
-from ascribe.steps.arrays import Bools, Ints
+from ascribe.steps.arrays import Bools, Brief, Ints
 from ascribe.steps.table import StepTable
 
 SHORTEST_HEAD = 4
@@ -37,8 +37,8 @@ OPEN = 8
 time where every prompt is rewritten."""
 
 
-@dataclass(frozen=True, eq=False)
-class Merged:
+@dataclass(frozen=True, eq=False, repr=False)
+class Merged(Brief):
     """Sequences made of steps.
 
     Attributes:
@@ -46,6 +46,12 @@ class Merged:
         mask: which of them the model wrote.
         rows: the steps in each sequence, in order.
         spans: where each step's response is; row i is step i.
+
+    Example:
+        >>> from ascribe.sessions import merge
+        >>> merged = merge([[7], [7, 1, 2, 8]], [[1, 2], [3]], trajectory=["a", "a"])
+        >>> merged.mask[0].astype(int).tolist()
+        [0, 1, 1, 0, 1]
     """
 
     tokens: list[Ints]
@@ -72,6 +78,12 @@ def merge(
 
     Raises:
         ValueError: if there are not as many of one as of the others.
+
+    Example:
+        >>> from ascribe.sessions import merge
+        >>> merged = merge([[7], [7, 1, 2, 8]], [[1, 2], [3]], trajectory=["a", "a"])
+        >>> merged.tokens[0].tolist()
+        [7, 1, 2, 8, 3]
     """
     texts = [(_ids(p), _ids(r)) for p, r in zip(prompts, responses, strict=True)]
     rows: list[list[int]] = []
@@ -140,6 +152,15 @@ def from_calls(
 
     Raises:
         ValueError: if a call lacks a field, or the calls of a session contradict each other.
+
+    Example:
+        >>> from ascribe.sessions import from_calls
+        >>> call = {"session_id": "g:0", "prompt_token_ids": [7], "completion_token_ids": [1, 2]}
+        >>> steps, sequences = from_calls([call], reward={"g:0": 1.0})
+        >>> steps
+        StepTable(1 row, 1 group, 1 trajectory, 1 state)
+        >>> sequences.tokens[0].tolist()
+        [7, 1, 2]
     """
     prompts, responses = (
         [_field(call, name) for call in calls]

@@ -21,6 +21,7 @@ import numpy as np
 
 from ascribe.groups.responses import name_and_arguments
 from ascribe.sessions.messages import Conversation, Message, action_of, calls_of, text_of
+from ascribe.steps.arrays import Brief
 from ascribe.steps.problems import Problem, ProblemKind, counted, one_line
 
 Kind: TypeAlias = Literal["start", "extension", "rewriting", "spawning", "retry", "fork"]
@@ -43,6 +44,12 @@ class Link:
         kind: how its context came about.
         previous: the row of the decision that it follows; -1 for a start.
         evidence: what shows it.
+
+    Example:
+        >>> from ascribe.sessions import Conversation, link
+        >>> chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+        >>> link([Conversation(group="greet", trajectory="0", messages=chat)]).links
+        [Link(kind='start', previous=-1, evidence='it is the first')]
     """
 
     kind: Kind
@@ -59,6 +66,12 @@ class Position(NamedTuple):
             spawned it, those of a branch before the branch that went on.
         agent: who decided.
         parent: the step that spawned its sub-agent or from which its branch forks, or None.
+
+    Example:
+        >>> from ascribe.sessions import Conversation, link
+        >>> chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+        >>> link([Conversation(group="greet", trajectory="0", messages=chat)]).decisions
+        [Position(previous=-1, step=0, agent='main', parent=None)]
     """
 
     previous: int
@@ -67,8 +80,8 @@ class Position(NamedTuple):
     parent: int | None
 
 
-@dataclass(frozen=True, eq=False)
-class Forest:
+@dataclass(frozen=True, eq=False, repr=False)
+class Forest(Brief):
     """Conversations with their links. Rows are decisions, conversation by conversation.
 
     Attributes:
@@ -76,6 +89,13 @@ class Forest:
         links: how each conversation begins; None for one without decisions of its own.
         decisions: the position of each decision.
         problems: what is missing or doubtful.
+
+    Example:
+        >>> from ascribe.sessions import Conversation, link
+        >>> chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+        >>> forest = link([Conversation(group="greet", trajectory="0", messages=chat, reward=1.0)])
+        >>> len(forest.conversations), len(forest.decisions), forest.problems
+        (1, 1, [])
     """
 
     conversations: Sequence[Conversation]
@@ -89,6 +109,12 @@ def link(conversations: Sequence[Conversation]) -> Forest:
 
     Raises:
         ValueError: if conversations name each other as parents in a circle, or two have one id.
+
+    Example:
+        >>> from ascribe.sessions import Conversation, link
+        >>> chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+        >>> link([Conversation(group="greet", trajectory="0", messages=chat)]).links[0].kind
+        'start'
     """
     sessions: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for number, each in enumerate(conversations):

@@ -75,6 +75,12 @@ class Conversation:
         time: when it began, in seconds. Conversations of a session are in the order of their times
             if all have one, else in the order given.
         extra: what else an importer found.
+
+    Example:
+        >>> from ascribe.sessions import Conversation
+        >>> chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+        >>> Conversation(group="greet", trajectory="0", messages=chat, reward=1.0).steps
+        [1]
     """
 
     group: str

@@ -99,6 +99,13 @@ def from_sequences(
 
     Raises:
         ValueError: if shapes or counts do not agree, or padding lies inside a run.
+
+    Example:
+        >>> from ascribe.sessions import from_sequences
+        >>> tokens, mask = [[7, 1, 2, 8, 3], [7, 4]], [[0, 1, 1, 0, 1], [0, 1]]
+        >>> steps, spans = from_sequences(tokens, mask, group=["g", "g"], reward=[1.0, 0.0])
+        >>> steps.action.texts()
+        ['1 2', '3', '4']
     """
     if sum(rewards is not None for rewards in (reward, turn_rewards, token_rewards)) != 1:
         raise ValueError("give exactly one of reward, turn_rewards and token_rewards")
@@ -457,6 +464,12 @@ def check_sequences(
             mark of a turn inside holds tokens of a tool or of the chat template.
         ends: the tokens that end a turn. A last run that ends in none of them was cut.
         attention_mask: 0 where a token is padding.
+
+    Example:
+        >>> from ascribe.sessions import check_sequences
+        >>> problems = check_sequences([[7, 1, 2]], [[0, 1, 1]], token_rewards=[[1.0, 0.0, 0.0]])
+        >>> problems[0].detail
+        'sequence 0 has a reward on a token with mask 0'
     """
     batch = _batch(tokens, mask, attention_mask)
     runs = _runs(batch, np.zeros(batch.lengths.size, dtype=np.int64))

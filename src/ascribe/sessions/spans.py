@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ascribe.steps.arrays import Floats, Ints
+from ascribe.steps.arrays import Brief, Floats, Ints
 from ascribe.steps.hints import unknown
 from ascribe.steps.table import StepTable
 
@@ -15,8 +15,8 @@ Loss: TypeAlias = Literal["token-mean", "row-mean", "row-sum"]
 """How a trainer aggregates the loss of tokens."""
 
 
-@dataclass(frozen=True, eq=False)
-class Spans:
+@dataclass(frozen=True, eq=False, repr=False)
+class Spans(Brief):
     """Where the tokens of each step are.
 
     All but the last three have one entry per row of the table.
@@ -31,6 +31,13 @@ class Spans:
         lengths: columns of each sequence.
         turns: runs of each sequence, with those that another sequence holds too.
         width: columns of the array that holds the sequences; None if each has an array of its own.
+
+    Example:
+        >>> from ascribe.sessions import from_sequences
+        >>> tokens, mask = [[7, 1, 2, 8, 3]], [[0, 1, 1, 0, 1]]
+        >>> _, spans = from_sequences(tokens, mask, group=["g"], reward=[1.0])
+        >>> spans.start.tolist(), spans.end.tolist()
+        ([1, 4], [3, 5])
     """
 
     sequence: Ints
@@ -102,6 +109,13 @@ def spread(credit: Any, spans: Spans, *, divide: bool = False, like: Any = None)
 
     Returns:
         (sequences, columns) for padded sequences, otherwise a list with one array for each.
+
+    Example:
+        >>> from ascribe.sessions import from_sequences, spread
+        >>> tokens, mask = [[7, 1, 2, 8, 3], [7, 4]], [[0, 1, 1, 0, 1], [0, 1]]
+        >>> steps, spans = from_sequences(tokens, mask, group=["g", "g"], reward=[1.0, 0.0])
+        >>> [row.tolist() for row in spread(recipe("dr_grpo")(steps), spans)]
+        [[0.0, 0.5, 0.5, 0.0, 0.5], [0.0, -0.5]]
     """
     advantage = _advantages(credit, spans)
     size = spans.end - spans.start
@@ -161,6 +175,13 @@ def loss_weights(
         loss: how the trainer aggregates.
         mask: the trainer's loss mask, if it holds more than the tokens of the steps: the tokens of
             responses that another sequence holds too are counted by the trainer, not by the weight.
+
+    Example:
+        >>> from ascribe.sessions import from_sequences, loss_weights
+        >>> tokens, mask = [[7, 1, 2, 8, 3], [7, 4]], [[0, 1, 1, 0, 1], [0, 1]]
+        >>> steps, spans = from_sequences(tokens, mask, group=["g", "g"], reward=[1.0, 0.0])
+        >>> loss_weights(steps, spans, "token-mean").round(2).tolist()
+        [0.67, 2.0]
     """
     if loss not in get_args(Loss):
         raise ValueError(unknown("loss", loss, get_args(Loss)))
@@ -186,7 +207,15 @@ def loss_weights(
 
 
 def per_turn(credit: Any, spans: Spans) -> list[Floats]:
-    """For each sequence, the advantage of each of its runs; 0 for one that another holds too."""
+    """For each sequence, the advantage of each of its runs; 0 for one that another holds too.
+
+    Example:
+        >>> from ascribe.sessions import from_sequences, per_turn
+        >>> tokens, mask = [[7, 1, 2, 8, 3], [7, 4]], [[0, 1, 1, 0, 1], [0, 1]]
+        >>> steps, spans = from_sequences(tokens, mask, group=["g", "g"], reward=[1.0, 0.0])
+        >>> [row.tolist() for row in per_turn(recipe("dr_grpo")(steps), spans)]
+        [[0.5, 0.5], [-0.5]]
+    """
     advantage = _advantages(credit, spans)
     bounds = np.append(0, np.cumsum(spans.turns))
     rows = np.flatnonzero(spans.turn >= 0)

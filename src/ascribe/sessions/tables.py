@@ -33,6 +33,12 @@ def from_messages(
         ValueError: if a conversation has rewards or keys for another number of steps than it has, a
             session has a final reward that is not the sum of those of its steps, or a message is
             not in OpenAI's form; and if no message of any conversation is the assistant's.
+
+    Example:
+        >>> from ascribe.sessions import Conversation, from_messages
+        >>> chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+        >>> from_messages([Conversation(group="greet", trajectory="0", messages=chat, reward=1.0)])
+        StepTable(1 row, 1 group, 1 trajectory, 1 state)
     """
     conversations = list(conversations)
     for each in conversations:

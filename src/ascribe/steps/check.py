@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ascribe.steps import segments
-from ascribe.steps.arrays import Bools, Floats, Ints
+from ascribe.steps.arrays import Bools, Brief, Floats, Ints
 from ascribe.steps.problems import Problem, ProblemKind, Severity, TableError, counted
 from ascribe.steps.returns import episode_return
 from ascribe.steps.table import INPUT_COLUMNS, MISSING_STEP, Coded, StepTable
@@ -144,9 +144,17 @@ def _within(iteration: Ints, codes: Ints) -> Ints:
     return np.unique(place * (codes.max() + 1) + codes, return_inverse=True)[1]
 
 
-@dataclass(frozen=True)
-class CheckReport:
-    """The problems of a table, worst first."""
+@dataclass(frozen=True, repr=False)
+class CheckReport(Brief):
+    """The problems of a table, worst first.
+
+    Example:
+        >>> report = ascribe.check(table, group_size=4)
+        >>> report.worst
+        <Severity.ERROR: 2>
+        >>> report.counts()
+        {'partial_group': 1}
+    """
 
     rows: int
     problems: Sequence[Problem]
@@ -178,6 +186,11 @@ def check(table: StepTable, *, group_size: int | None = None) -> CheckReport:
     Args:
         table: the steps.
         group_size: how many trajectories each group was meant to have, if known.
+
+    Example:
+        >>> for problem in ascribe.check(table, group_size=4).problems:
+        ...     print(problem.kind.label, "-", problem.detail)
+        partial_group - group 'apple' has fewer trajectories, not the declared 4
     """
     iterations = table.iterations()
     if len(iterations) > 1:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ascribe.steps.arrays import Bools, Ints
+from ascribe.steps.arrays import Bools, Brief, Ints
 from ascribe.steps.atomic import replacing
 from ascribe.steps.hints import unknown
 from ascribe.steps.lines import LineError, expansion_limit, numbered_lines
@@ -102,9 +102,16 @@ Progress = Callable[[float], None]
 """Called from time to time with the share of the work that is done."""
 
 
-@dataclass(frozen=True, eq=False)
-class Rollouts:
-    """A table read from a file, with the other columns of the file."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Rollouts(Brief):
+    """A table read from a file, with the other columns of the file.
+
+    Example:
+        >>> from ascribe.steps.files import read
+        >>> ascribe.write_table(table, "steps.parquet")
+        >>> read("steps.parquet").table
+        StepTable(5 rows, 1 group, 3 trajectories, 3 states)
+    """
 
     table: StepTable
     carried: "pa.Table"
@@ -138,12 +145,23 @@ def read_table(path: str | Path) -> StepTable:
     Raises:
         TableError: if the file cannot be read as a step table, with every reason found.
         OSError: if the file cannot be opened.
+
+    Example:
+        >>> ascribe.write_table(table, "steps.parquet")
+        >>> ascribe.read_table("steps.parquet")
+        StepTable(5 rows, 1 group, 3 trajectories, 3 states)
     """
     return read(path, wanted=KNOWN_COLUMNS.__contains__).table
 
 
 def write_table(table: StepTable, path: str | Path) -> None:
-    """Write a step table as ``.parquet``, ``.jsonl`` or ``.jsonl.gz``."""
+    """Write a step table as ``.parquet``, ``.jsonl`` or ``.jsonl.gz``.
+
+    Example:
+        >>> ascribe.write_table(table, "steps.jsonl")
+        >>> ascribe.read_table("steps.jsonl").to_dicts() == table.to_dicts()
+        True
+    """
     write(table_to_arrow(table), path)
 
 
@@ -164,6 +182,12 @@ def read(
     Raises:
         TableError: if the file cannot be read as a step table, with every reason found.
         OSError: if the file cannot be opened.
+
+    Example:
+        >>> from ascribe.steps.files import read, write
+        >>> write(credit.to_table(table), "credited.jsonl")
+        >>> read("credited.jsonl").carried.column_names[:2]
+        ['group_size_episode', 'why_episode']
     """
     path, columns = Path(path), columns or {}
     # A column that another one stands for gets a mark.
@@ -246,6 +270,12 @@ def write(table: "pa.Table", path: str | Path) -> None:
     Raises:
         TableError: if the format cannot hold a column; nothing is written then.
         OSError: if the file cannot be written.
+
+    Example:
+        >>> from ascribe.steps.files import read, write
+        >>> write(credit.to_table(table), "credited.parquet")
+        >>> read("credited.parquet").credit.column_names[:3]
+        ['advantage', 'reason', 'advantage_episode']
     """
     path = Path(path)
     if _is_jsonl(path):
@@ -261,13 +291,22 @@ def table_from_arrow(table: "pa.Table") -> StepTable:
 
     Raises:
         TableError: with every problem of every column.
+
+    Example:
+        >>> ascribe.table_from_arrow(ascribe.table_to_arrow(table))
+        StepTable(5 rows, 1 group, 3 trajectories, 3 states)
     """
     check_columns(table.schema)
     return read_columns(dict(zip(table.column_names, table.columns, strict=True)), _from_arrow)
 
 
 def table_to_arrow(table: StepTable) -> "pa.Table":
-    """An Arrow table in the documented schema; text columns are dictionary-coded."""
+    """An Arrow table in the documented schema; text columns are dictionary-coded.
+
+    Example:
+        >>> ascribe.table_to_arrow(table).column("action").to_pylist()[:2]
+        ['go to kitchen', 'take apple']
+    """
     import pyarrow as pa
 
     columns = {name: _to_arrow(name, column) for name, column in table.columns().items()}

@@ -1,13 +1,58 @@
-"""What messages add: how to install an extra, which page to read, which name was meant, times."""
+"""What messages add: how to install an extra, which page to read, which name was meant, times.
 
-from collections.abc import Iterable
+A message names an argument as its reader writes it: in Python, or on the command line.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 DISTRIBUTION = "ascribe-rl"
 """The name of the package for pip; the module and the command are called ``ascribe``."""
 
 DOCS = "https://ascribe-rl.readthedocs.io/en/latest"
 """Where the pages of ``docs`` are published with a release: the address in ``pyproject.toml``."""
+
+
+_OPTIONS = {"form": "--from", "columns": "--column"}
+"""Options whose names are not those of arguments."""
+
+_reader = {"command": False}
+
+
+@contextmanager
+def command_line() -> Iterator[None]:
+    """Messages that are written inside name options of the command line."""
+    before = _reader["command"]
+    _reader["command"] = True
+    try:
+        yield
+    finally:
+        _reader["command"] = before
+
+
+def option(name: str, value: Any = None) -> str:
+    """An argument and its value: ``reward="FIELD"`` in Python, ``--reward FIELD`` in a command."""
+    if not _reader["command"]:
+        return name if value is None else f"{name}={_literal(value)}"
+    if isinstance(value, Mapping):
+        value = " ".join(f"{key}={own}" for key, own in value.items())
+    flag = _OPTIONS.get(name, f"--{name}")
+    return flag if value is None or value is True else f"{flag} {value}"
+
+
+def setting(name: str, value: Any) -> str:
+    """A recipe's parameter: ``gamma=0.9`` in Python, ``--set gamma=0.9`` in a command."""
+    text = value if _reader["command"] and isinstance(value, str) else _literal(value)
+    return f"{'--set ' if _reader['command'] else ''}{name}={text}"
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value) if value is True else json.dumps(value)
 
 
 def install(*extras: str, distribution: str = DISTRIBUTION) -> str:
@@ -18,7 +63,6 @@ def install(*extras: str, distribution: str = DISTRIBUTION) -> str:
 @cache
 def _source(name: str) -> str:
     """What pip takes before the extras: the name, or the folder that was installed from."""
-    import json
     from importlib.metadata import PackageNotFoundError, distribution
     from urllib.parse import unquote, urlparse
 

@@ -11,12 +11,19 @@ from enum import Enum, IntEnum, unique
 
 import numpy as np
 
-from ascribe.steps.arrays import Ints
-from ascribe.steps.hints import page
+from ascribe.steps.arrays import Brief, Ints
+from ascribe.steps.hints import option, page
 
 
 class Severity(IntEnum):
-    """How bad a problem is."""
+    """How bad a problem is.
+
+    Example:
+        >>> ascribe.check(table).worst is None
+        True
+        >>> ascribe.Severity.WARNING < ascribe.Severity.ERROR
+        True
+    """
 
     NOTE = 0
     """Worth knowing; no signal is lost."""
@@ -40,7 +47,12 @@ class Advised(Enum):
 
     def __init__(self, severity: Severity, advice: str) -> None:
         self.severity = severity
-        self.advice = advice
+        self._advice = advice
+
+    @property
+    def advice(self) -> str:
+        """What to do about it."""
+        return self._advice.replace("COLUMNS", option("columns", {"reward": "score"}))
 
     @property
     def label(self) -> str:
@@ -50,7 +62,12 @@ class Advised(Enum):
 
 @unique
 class ProblemKind(Advised):
-    """Every problem that Ascribe reports, with its severity and what to do about it."""
+    """Every problem that Ascribe reports, with its severity and what to do about it.
+
+    Example:
+        >>> ascribe.ProblemKind.GROUP_OF_ONE.severity
+        <Severity.WARNING: 1>
+    """
 
     # The file or its columns.
     UNREADABLE_FILE = _fatal("the file is damaged, cut short or of another format; write it again")
@@ -70,7 +87,7 @@ class ProblemKind(Advised):
     UNKNOWN_FORMAT = _fatal(
         "the file was written for another version of the step table format; upgrade ascribe"
     )
-    MISSING_COLUMN = _fatal(f"add it, or name yours with --column reward=score: {page('format')}")
+    MISSING_COLUMN = _fatal(f"add it, or name yours with COLUMNS: {page('format')}")
     WRONG_TYPE = _fatal(f"write the column with its type: {page('format')}")
     MIXED_TYPES = _fatal("the column mixes text and integers; write one type in every row")
     MALFORMED_TEXT = _fatal(
@@ -214,13 +231,20 @@ class ProblemKind(Advised):
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Problem:
+@dataclass(frozen=True, eq=False, repr=False)
+class Problem(Brief):
     """One kind of problem, where it is, and a sentence about it.
 
     ``rows`` are row numbers from 0 in rising order (line numbers, for a line that is not JSON);
     empty if the problem is not about rows. ``count`` is how many rows, trajectories, groups or
     columns have it. ``unlisted`` counts rows with the problem that are not in ``rows``.
+
+    Example:
+        >>> problem = ascribe.check(table, group_size=4).problems[0]
+        >>> problem.rows.tolist()
+        [0, 1, 2, 3, 4]
+        >>> problem.kind.advice
+        'rollouts of the group failed; find out why, or drop the group'
     """
 
     kind: ProblemKind
@@ -261,7 +285,15 @@ class Problem:
 
 
 class TableError(ValueError):
-    """A table that cannot be built or credited, with the problems that say why."""
+    """A table that cannot be built or credited, with the problems that say why.
+
+    Example:
+        >>> try:
+        ...     ascribe.select(table, "raise", group_size=4)
+        ... except ascribe.TableError as error:
+        ...     print([problem.kind.label for problem in error.problems])
+        ['partial_group']
+    """
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: Sequence[Problem] = tuple(problems)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ascribe.steps.arrays import Bools, Ints
+from ascribe.steps.arrays import Bools, Brief, Ints
 from ascribe.steps.check import CheckReport, check, join_reports, whole_groups
 from ascribe.steps.problems import Severity, TableError
 from ascribe.steps.table import StepTable
@@ -16,9 +16,15 @@ OnProblem = Literal["raise", "drop", "keep"]
 """What to do about problems: refuse the table, drop the groups they are in, or keep all rows."""
 
 
-@dataclass(frozen=True, eq=False)
-class GroupSelection:
-    """Which rows of a table are credited, and why the others are not."""
+@dataclass(frozen=True, eq=False, repr=False)
+class GroupSelection(Brief):
+    """Which rows of a table are credited, and why the others are not.
+
+    Example:
+        >>> alone = table.take(table.step == 0)
+        >>> ascribe.select(alone, "drop", group_size=4).dropped
+        {'apple': 'partial_group'}
+    """
 
     keep: Bools
     """Mask of the credited rows; all false if every group was dropped."""
@@ -55,6 +61,10 @@ def select(
 
     Raises:
         TableError: if the table is refused, or has no rows.
+
+    Example:
+        >>> ascribe.select(table, "keep", group_size=4).keep.tolist()
+        [True, True, True, True, True]
     """
     iterations = table.iterations()
     if len(iterations) > 1:

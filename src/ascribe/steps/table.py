@@ -12,8 +12,8 @@ from typing import Any, TypeAlias, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
-from ascribe.steps.arrays import Bools, Floats, Ints, Objects
-from ascribe.steps.problems import Problem, ProblemKind, TableError
+from ascribe.steps.arrays import Bools, Brief, Floats, Ints, Objects
+from ascribe.steps.problems import Problem, ProblemKind, TableError, counted
 
 MISSING_STEP = int(np.iinfo(np.int64).min)
 """Stands in ``StepTable.step`` for a missing step number."""
@@ -43,8 +43,8 @@ OPTIONAL_COLUMNS = (
 KNOWN_COLUMNS = REQUIRED_COLUMNS + OPTIONAL_COLUMNS
 
 
-@dataclass(frozen=True, eq=False)
-class Coded:
+@dataclass(frozen=True, eq=False, repr=False)
+class Coded(Brief):
     """A column of text, coded once: ``values[codes[i]]`` is row i's text; code -1 is missing."""
 
     codes: Ints
@@ -141,6 +141,13 @@ class StepTable:
         iteration: the iteration of training that the step was sampled in (absent: one for all).
             Each iteration is checked and credited by itself: a group or trajectory of the same name
             in another iteration is another one.
+
+    Example:
+        >>> row = {"group": "sum", "trajectory": "0", "step": 0, "state": "6 times 7?"}
+        >>> ascribe.StepTable.from_dicts([row | {"action": "42", "reward": 1.0}])
+        StepTable(1 row, 1 group, 1 trajectory, 1 state)
+        >>> table.action.texts()[:2]
+        ['go to kitchen', 'take apple']
     """
 
     group: Coded
@@ -178,9 +185,9 @@ class StepTable:
         return len(self.group)
 
     def __repr__(self) -> str:
-        columns = {"groups": self.group, "trajectories": self.trajectory, "states": self.state}
-        counts = (f"{column.used().values.size:,} {name}" for name, column in columns.items())
-        return f"StepTable({len(self):,} rows, {', '.join(counts)})"
+        columns = {"group": self.group, "trajectory": self.trajectory, "state": self.state}
+        counts = (counted(column.used().values.size, name) for name, column in columns.items())
+        return f"StepTable({counted(len(self), 'row')}, {', '.join(counts)})"
 
     def columns(self) -> dict[str, Any]:
         """The columns that are present, by name."""

@@ -227,6 +227,11 @@ def agent_for(environment: str, style: str = "paper", **parts: Any) -> Agent:
 
     Raises:
         ValueError: if there is no such environment or style.
+
+    Example:
+        >>> from ascribe_lab.agents import agent_for
+        >>> agent_for("ezpoints").memory
+        LastTurns(count=2)
     """
     name = environment
     if name not in AGENTS and (":" in name or name in entry_points("ascribe_lab.envs", AGENTS)):

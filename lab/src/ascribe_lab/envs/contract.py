@@ -97,6 +97,12 @@ def check_environment(
 
     Returns:
         The findings, worst first. ``ContractReport.kept`` tells whether the contract is kept.
+
+    Example:
+        >>> from ascribe_lab.envs import make
+        >>> from ascribe_lab.envs.contract import check_environment
+        >>> check_environment(lambda: make("ezpoints"), seeds=1).kept
+        True
     """
     checker = ContractChecker(factory, seeds, max_steps, patience)
     for part in PARTS:

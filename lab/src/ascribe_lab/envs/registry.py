@@ -57,6 +57,12 @@ def make(name: str, /, **options: Any) -> Environment:
     Raises:
         ValueError: if there is no such environment, or it does not take these options.
         MissingExtraError: if it needs a package that is not installed.
+
+    Example:
+        >>> from ascribe_lab.envs import make
+        >>> observation, info = make("ezpoints").reset(seed=0)
+        >>> observation.splitlines()[0]
+        'Cards: 2 of diamonds, jack of hearts'
     """
     factory = _factory(name)
     _check_options(name, factory, options)

@@ -63,6 +63,11 @@ def make_policy(
     Raises:
         ValueError: if there is no such policy, or it lacks what it needs.
         ImportError: if it needs a package that is not installed.
+
+    Example:
+        >>> from ascribe_lab.models import make_policy
+        >>> type(make_policy("random")).__name__
+        'RandomPolicy'
     """
     check_backend(backend)
     if name in SCRIPTED:

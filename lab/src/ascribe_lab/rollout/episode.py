@@ -159,6 +159,11 @@ class FailurePolicy:
     A failed episode resumes in a new environment: its actions are replayed, the results compared
     with those on record, and the episode continues from there. No step is lost or doubled. If the
     results differ, the episode starts over.
+
+    Example:
+        >>> from ascribe_lab.rollout import FailurePolicy
+        >>> FailurePolicy(smallest_group=3).needs(4)
+        3
     """
 
     retries: int = 2

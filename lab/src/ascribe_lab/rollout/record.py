@@ -30,6 +30,12 @@ def table(rollout: Rollout, states: States = "observation") -> StepTable:
     Args:
         rollout: the episodes.
         states: what the column ``state`` holds.
+
+    Example:
+        >>> from ascribe_lab import rollout
+        >>> setup, plan = rollout.Setup("ezpoints", pool="serial"), rollout.Plan(1, 2, max_turns=4)
+        >>> rollout.table(rollout.play(setup, rollout.Model("random"), plan))
+        StepTable(8 rows, 1 group, 2 trajectories, 7 states)
     """
     columns: dict[str, list[Any]] = {
         "group": [t.group for t in rollout.trajectories for _ in t.steps],
@@ -80,7 +86,15 @@ def arrow(rollout: Rollout, states: States = "observation") -> "pa.Table":
 
 
 def save(rollout: Rollout, path: str | Path, states: States = "observation") -> None:
-    """Write a rollout to ``.parquet``, ``.jsonl`` or ``.jsonl.gz``."""
+    """Write a rollout to ``.parquet``, ``.jsonl`` or ``.jsonl.gz``.
+
+    Example:
+        >>> from ascribe_lab import rollout
+        >>> setup, plan = rollout.Setup("ezpoints", pool="serial"), rollout.Plan(1, 2, max_turns=4)
+        >>> rollout.save(rollout.play(setup, rollout.Model("random"), plan), "played.parquet")
+        >>> ascribe.read_table("played.parquet")
+        StepTable(8 rows, 1 group, 2 trajectories, 7 states)
+    """
     write(arrow(rollout, states), path)
 
 

@@ -35,6 +35,11 @@ class Plan:
 
     The seed of a group follows from ``seed`` and the group's number alone, so the same plan gives
     the same tasks on any pool, with any policy, and more groups do not change the first ones.
+
+    Example:
+        >>> from ascribe_lab.rollout import Plan
+        >>> len(Plan(groups=2, size=4, max_turns=8).episodes())
+        8
     """
 
     groups: int
@@ -189,6 +194,17 @@ def rollout(
 
     Raises:
         RolloutFailedError: if an episode fails for good and the failure policy says to stop.
+
+    Example:
+        >>> from ascribe_lab.agents import agent_for
+        >>> from ascribe_lab.models import make_policy
+        >>> from ascribe_lab.rollout import Plan, rollout
+        >>> from ascribe_lab.rollout.pools import EnvironmentSpec, make_pool
+        >>> with make_pool("serial", EnvironmentSpec("ezpoints"), 1, 2, 60.0, 300.0) as pool:
+        ...     plan = Plan(groups=1, size=2, max_turns=4)
+        ...     played = rollout(plan, pool, agent_for("ezpoints"), make_policy("random"))
+        >>> len(played.trajectories)
+        2
     """
     failures = failures or FailurePolicy()
     return _Run(plan, pool, agent, policy, failures, dict(done or {}), keep).play(progress)

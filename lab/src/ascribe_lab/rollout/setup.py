@@ -33,7 +33,13 @@ FACT_RETRIES = 2
 
 @dataclass(frozen=True)
 class Setup:
-    """The environment, its prompts, and the pool that runs it."""
+    """The environment, its prompts, and the pool that runs it.
+
+    Example:
+        >>> from ascribe_lab.rollout import Setup
+        >>> Setup("ezpoints", style="plain", pool="serial").workers
+        2
+    """
 
     environment: str
     """A key of ``ascribe_lab.envs.ENVIRONMENTS``, or ``package.module:factory``."""
@@ -149,7 +155,13 @@ def _ask(pool: Pool, query: EnvironmentQuery) -> dict[str, Any] | Failure:
 
 @dataclass(frozen=True)
 class Model:
-    """Which policy responds."""
+    """Which policy responds.
+
+    Example:
+        >>> from ascribe_lab.rollout import Model
+        >>> Model("expert").needs_expert
+        True
+    """
 
     name: str
     """A model folder, ``smollm2``, the address of a server, ``random``, ``expert`` or
@@ -186,7 +198,15 @@ def play(
     done: Mapping[Place, Trajectory] | None = None,
     keep: Keep = lambda _: {},
 ) -> Rollout:
-    """Open the policy and the pool, play the plan as ``rollout`` does, and close both."""
+    """Open the policy and the pool, play the plan as ``rollout`` does, and close both.
+
+    Example:
+        >>> from ascribe_lab.rollout import Model, Plan, Setup, play
+        >>> setup = Setup("ezpoints", pool="serial")
+        >>> played = play(setup, Model("random"), Plan(groups=1, size=2, max_turns=4))
+        >>> len(played.trajectories)
+        2
+    """
     if model.needs_expert:
         setup = setup.with_expert()
     with (

@@ -32,7 +32,14 @@ class Success:
 
 
 def success(rollout: Rollout) -> list[Success]:
-    """Success by family, in the order of their names; ``all`` together last."""
+    """Success by family, in the order of their names; ``all`` together last.
+
+    Example:
+        >>> from ascribe_lab import rollout
+        >>> setup, plan = rollout.Setup("ezpoints", pool="serial"), rollout.Plan(1, 2, max_turns=4)
+        >>> rollout.success(rollout.play(setup, rollout.Model("expert"), plan))[-1].rate
+        1.0
+    """
     families: dict[str, list[Trajectory]] = defaultdict(list)
     for trajectory in rollout.trajectories:
         families[trajectory.family].append(trajectory)

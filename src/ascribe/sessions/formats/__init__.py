@@ -28,7 +28,7 @@ from ascribe.steps.atomic import replacing
 from ascribe.steps.check import first_names
 from ascribe.steps.files import SUFFIXES as TABLES
 from ascribe.steps.files import Progress, Rollouts, coded, read
-from ascribe.steps.hints import unknown
+from ascribe.steps.hints import option, unknown
 from ascribe.steps.problems import Problem, ProblemKind, TableError, counted, one_line
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".eval", ".traj", ".parquet")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Imported(Rollouts):
     """A table of steps made from conversations, and how it was made.
 
@@ -47,6 +47,12 @@ class Imported(Rollouts):
         sizes: number of steps of each conversation, in the order of the rows.
         chosen: the state that was taken, and what others would give.
         arguments: the files and options of ``ascribe import``.
+
+    Example:
+        >>> from ascribe.sessions.formats import import_files
+        >>> imported = import_files(["examples/conversations.jsonl"])
+        >>> imported.title, imported.state
+        ('OpenAI messages', 'observation')
     """
 
     format: str
@@ -146,8 +152,9 @@ def refuse_options(name: str, **options: Unpack[SessionOptions]) -> None:
     """Raise ``ValueError`` if a table of steps has options for sessions."""
     if any(value is not None for value in options.values()):
         raise ValueError(
-            f"{one_line(name)} is read as a table of steps: --reward, --group, --state and --from "
-            "are for sessions; name its columns with --column, such as --column reward=score"
+            f"{one_line(name)} is read as a table of steps: {option('reward')}, {option('group')}, "
+            f"{option('state')} and {option('form')} are for sessions; name its columns with "
+            f"{option('columns', {'reward': 'score'})}"
         )
 
 
@@ -165,6 +172,11 @@ def import_files(
     Raises:
         TableError: if a file cannot be read, with the file, the line and the field.
         OSError: if a file cannot be opened.
+
+    Example:
+        >>> from ascribe.sessions.formats import import_files
+        >>> import_files(["examples/conversations.jsonl"]).table
+        StepTable(705 rows, 5 groups, 120 trajectories, 15 states)
     """
     options: SessionOptions = {"form": form, "group": group, "reward": reward, "state": state}
     (imported,) = import_parts(paths, **options, progress=progress, most_steps=None)
@@ -235,7 +247,8 @@ def import_parts(
     elif not rewarded:
         raise _error(
             f"no conversation in {_names(files)} has a reward; name the field that holds it: "
-            "--reward FIELD, or a file with the columns session and reward: --reward FILE.csv"
+            f"{option('reward', 'FIELD')}, or a file with the columns session and reward: "
+            f"{option('reward', 'FILE.csv')}"
         )
     if steps:
         imported = _imported(batch, (name, *sorted(also)), state, key, whole=most_steps is None)
@@ -262,7 +275,9 @@ def _imported(
         if has_keys and (whole or only in (None, choice)):
             tables[choice] = to_table(forest, choice)
     if only is not None and only not in tables:
-        raise _error(f"{FORMATS[names[0]].title} have no keys of states; choose another --state")
+        raise _error(
+            f"{FORMATS[names[0]].title} have no keys of states; choose another {option('state')}"
+        )
     iteration = [each.extra.get("iteration") for each in conversations for _ in each.steps]
     if None not in iteration:
         numbers = np.array(iteration, dtype=np.int64)
@@ -293,6 +308,16 @@ def write_credit(path: str | Path, imported: Imported, advantages: Floats, out: 
     Raises:
         OSError: if a file cannot be opened or written.
         ValueError: if the format has no place for credit.
+
+    Example:
+        >>> from ascribe.sessions.formats import import_files, write_credit
+        >>> path = "examples/conversations.jsonl"
+        >>> imported = import_files([path])
+        >>> try:
+        ...     write_credit(path, imported, imported.table.reward, "out.jsonl")
+        ... except ValueError as error:
+        ...     print(error)
+        OpenAI messages have no place for credit
     """
     put = FORMATS[imported.format].put
     if put is None:
@@ -352,8 +377,8 @@ def _files(paths: Iterable[Path], form: str | None) -> tuple[list[Path], str]:
             files.append(path)
         if form is None or not files:
             raise _error(
-                f"{one_line(path)} holds no conversation of a known format; name it with ascribe "
-                f"import --from: {', '.join(FORMATS)}"
+                f"{one_line(path)} holds no conversation of a known format; name it with "
+                f"{option('form')}: {', '.join(FORMATS)}"
             )
     return files, str(form)
 
@@ -514,7 +539,7 @@ def _rewarded(
         owner = last.get(place, last.get(_session_and_trace(records[place], form)[1]))
         if owner is None:
             detail = "its session has different rewards, and this one belongs to no response"
-            raise rewards[place].error(f"{detail}; name another field with --reward")
+            raise rewards[place].error(f"{detail}; name another field with {option('reward')}")
         steps[owner][-1] += value
     return [replace(each, rewards=own) for each, own in zip(conversations, steps, strict=True)]
 

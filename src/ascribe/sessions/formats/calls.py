@@ -11,6 +11,7 @@ from ascribe.sessions.formats.chats import prompt_name
 from ascribe.sessions.formats.openai import converted
 from ascribe.sessions.formats.records import Message, Record, parse
 from ascribe.sessions.messages import Conversation
+from ascribe.steps.hints import option
 from ascribe.steps.problems import TableError
 
 SCORES = ("reward", "success", "score")
@@ -124,7 +125,8 @@ def scored(
         name = next((each for each in SCORES if each in names), None)
         if name is None:
             detail = f"there are several scores: {', '.join(sorted(names)[:12])}"
-            raise records[-1].error(f"{detail}; name the one that is the reward with --reward")
+            how = option("reward", "NAME")
+            raise records[-1].error(f"{detail}; name the one that is the reward with {how}")
     name = name or next(iter(names), "")
     return [
         found.get(name, replace(record, value=None))

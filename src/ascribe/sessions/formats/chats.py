@@ -1,7 +1,7 @@
 """What formats share in which a record is a whole chat: the names of its task, run and reward.
 
 No such format says what these are called, so the usual names are looked for, in the record, its
-``metadata`` and its ``info``; others are given by ``--group`` and ``--reward``. Without a name for
+``metadata`` and its ``info``; others are given by ``group`` and ``reward``. Without a name for
 the task, conversations with the same prompt form a group.
 """
 

@@ -6,7 +6,7 @@ same file or in ``agent-*.jsonl``) follows the call that started it. The lines o
 one message, and the results of its tools are in one place.
 
 The files hold neither the system prompt nor the call that wrote a summary, so the latter is no
-decision here. They have no reward and no task: these are given by ``--reward`` and ``--group``;
+decision here. They have no reward and no task: these are given by ``reward`` and ``group``;
 without a task, sessions with the same prompt form a group.
 """
 

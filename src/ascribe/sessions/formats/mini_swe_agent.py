@@ -2,7 +2,7 @@
 
 A response that had no action in it is not in the messages: it is kept beside the error that the
 model was shown instead, and is a step, too. The message of the role ``exit`` says how the run ended
-and was shown to no model. The file has no reward: give it with ``--reward``. The task is the
+and was shown to no model. The file has no reward: give it with ``reward``. The task is the
 ``instance_id`` of a benchmark; else tasks are told apart by their prompts.
 """
 

@@ -10,6 +10,7 @@ from ascribe.sessions.formats import anthropic, langchain
 from ascribe.sessions.formats.chats import conversation, with_system
 from ascribe.sessions.formats.records import Message, Record, message
 from ascribe.sessions.messages import Conversation
+from ascribe.steps.hints import option
 
 RESPONSES = ("response_message", "response", "choices", "completion", "output")
 
@@ -18,7 +19,8 @@ def read(record: Record) -> Iterator[Conversation]:
     """The conversation of one record."""
     messages = chat(record)
     for response in (each for each in map(record.get, RESPONSES) if each.value):
-        raise response.error("a response beside the messages; read the file with --from gateway")
+        how = option("form", "gateway")
+        raise response.error(f"a response beside the messages; read the file with {how}")
     yield conversation(record, messages)
 
 

@@ -4,7 +4,7 @@ A step's action is the command that was run, not the response in which it was fo
 first step the model was shown its ``query``; without one, the history up to the first action. The
 ``state`` (open file, working directory) is a key of the state. SWE-agent 1 writes an object, taken
 after the action: the key of the next step. Before, it was a text, taken before the action. The file
-has no reward: give it with ``--reward``. The task is the folder if the file is called so, as
+has no reward: give it with ``reward``. The task is the folder if the file is called so, as
 SWE-agent does; else tasks are told apart by their prompts.
 """
 

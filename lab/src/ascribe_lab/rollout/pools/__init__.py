@@ -29,6 +29,12 @@ def make_pool(  # noqa: PLR0917 (the arguments of the pools, in their order)
 
     Raises:
         ValueError: if there is no such pool.
+
+    Example:
+        >>> from ascribe_lab.rollout.pools import EnvironmentSpec, make_pool
+        >>> with make_pool("serial", EnvironmentSpec("ezpoints"), 1, 4, 60.0, 300.0) as pool:
+        ...     type(pool).__name__
+        'SerialPool'
     """
     if kind == "serial":
         return SerialPool(spec, slots)

@@ -13,10 +13,10 @@ from ascribe.diagnose import Diagnosis, credit_per_tool, diagnose, wilson
 from ascribe.estimators import Recipe
 from ascribe.estimators.credit import Reason
 from ascribe.groups.cluster import collapsed
-from ascribe.report.crediting import Credited
-from ascribe.report.deciding import contradicted
-from ascribe.report.states import StateView, state_views
-from ascribe.report.text import natural
+from ascribe.reports.crediting import Credited
+from ascribe.reports.deciding import contradicted
+from ascribe.reports.states import StateView, state_views
+from ascribe.reports.text import natural
 from ascribe.situations import Placed, place
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints

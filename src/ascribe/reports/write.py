@@ -18,8 +18,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from ascribe.report.figures import Figure
-from ascribe.report.text import embedded
+from ascribe.reports.figures import Figure
+from ascribe.reports.text import embedded
 from ascribe.steps.atomic import replacing, write_file
 from ascribe.steps.hints import install
 
@@ -132,7 +132,7 @@ def _library() -> str:
 
 
 def _asset(name: str) -> str:
-    return (files("ascribe.report") / "assets" / name).read_text(encoding="utf-8")
+    return (files("ascribe.reports") / "assets" / name).read_text(encoding="utf-8")
 
 
 def _hash(script: str) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ascribe.report.facts import OUTCOMES, Facts, Rows
-from ascribe.report.runs import HELD_OUT, SUCCESS, RunMetrics
+from ascribe.reports.facts import OUTCOMES, Facts, Rows
+from ascribe.reports.runs import HELD_OUT, SUCCESS, RunMetrics
 from ascribe.steps.problems import one_line
 
 Spec = dict[str, Any]

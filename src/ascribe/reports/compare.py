@@ -7,8 +7,8 @@ import numpy as np
 
 from ascribe.estimators import Recipe
 from ascribe.groups.responses import readable
-from ascribe.report.crediting import Credited
-from ascribe.report.text import shortened
+from ascribe.reports.crediting import Credited
+from ascribe.reports.text import shortened
 from ascribe.steps.arrays import Floats
 from ascribe.steps.problems import one_line
 from ascribe.steps.table import StepTable

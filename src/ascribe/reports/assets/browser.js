@@ -3,20 +3,6 @@
 const NAME = 186, GAP_X = 10, GAP_Y = 18, NEST = 14;
 const ZOOMS = [14, 26, 46, 92, 150];  // widths of a cell; from the fourth on it shows the action
 const LEVELS = ["neg3", "neg2", "neg1", "zero", "pos1", "pos2", "pos3"];
-const WHY = {
-  singleton: "no other step is in this state",
-  group_of_one: "its task has only one trajectory",
-  zero_variance: "the steps it is compared with have the same return",
-  missing_state: "it has no state",
-  revisit: "only the first visit to a state counts",
-  truncated: "its trajectory was cut by a limit and does not count",
-  padding: "it is padding",
-  dropped: "its group was dropped",
-  same_action: "every peer in this state took the same action",
-  counterfactual: "it was taken only to measure the other agents",
-  no_target: "the answer that it corrects is not in the batch",
-  missing_input: "a number that the recipe reads is missing",
-};
 
 // Runs of equal values are written once, with their number.
 function unpack(value) {
@@ -301,8 +287,8 @@ function walk(event) {
 
 // How one term came about: its sentence, filled with what the recipe compared.
 function sentence(name, term, at) {
-  const value = term.value[at], reason = trail.reasons[term.reason[at]];
-  if (reason !== "credited") return `no credit: ${WHY[reason] || reason}`;
+  const value = term.value[at], reason = term.reason[at];
+  if (trail.reasons[reason] !== "credited") return `no credit: ${trail.why[reason]}`;
   const { text: words, beyond } = trail.recipes[recipe].sentences[name][term.way[at]];
   const filled = words.replace(/\{(own|baseline|peers|alike)(:\+)?\}/g, (_, field, sign) => {
     const figure = term[field][at];
@@ -609,11 +595,11 @@ function nextHit() {
 // What a cell is, next to the pointer.
 function cellTip(at) {
   const { group, lanes, laneOf } = shown, { cells } = group;
-  const reason = trail.reasons[creditOf(group).reason[at]];
+  const reason = creditOf(group).reason[at];
   const action = textAt(cells.action[at]);
   return [
     `${oneLine(lanes[laneOf[at]].name, 60)}, step ${cells.step[at]}`,
-    reason === "credited" ? `Credit ${signed(creditOf(group).advantage[at])}` : `No credit: ${WHY[reason] || reason}`,
+    trail.reasons[reason] === "credited" ? `Credit ${signed(creditOf(group).advantage[at])}` : `No credit: ${trail.why[reason]}`,
     action === null ? null : `Action: ${oneLine(action, 160)}`,
     rewritten(cells, at) ? "After it the context was rewritten" : null,
   ].filter(Boolean);

@@ -4,21 +4,21 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from ascribe import __version__
 from ascribe.decisions import Decisions, decisions
-from ascribe.estimators import Recipe
-from ascribe.report.browse import browser, packed
-from ascribe.report.compare import RecipeComparison, two_recipes
-from ascribe.report.crediting import credit_batches
-from ascribe.report.facts import Facts, gather
-from ascribe.report.figures import Figure, draw, draw_run
-from ascribe.report.reading import RefusedFileError, read_batches
-from ascribe.report.runs import RunMetrics, read_run
-from ascribe.report.text import safe, visible
-from ascribe.report.verdict import ReportVerdict, judge
-from ascribe.report.write import COLOURS, theme, write_figures, write_page, write_tables
+from ascribe.estimators import DEFAULT, Recipe, as_recipe
+from ascribe.reports.browse import browser, packed
+from ascribe.reports.compare import RecipeComparison, two_recipes
+from ascribe.reports.crediting import credit_batches
+from ascribe.reports.facts import Facts, gather
+from ascribe.reports.figures import Figure, draw, draw_run
+from ascribe.reports.reading import RefusedFileError, read_batches
+from ascribe.reports.runs import RunMetrics, read_run
+from ascribe.reports.text import safe, visible
+from ascribe.reports.verdict import ReportVerdict, judge
+from ascribe.reports.write import COLOURS, theme, write_figures, write_page, write_tables
 from ascribe.steps.files import Progress
 from ascribe.steps.problems import one_line
 from ascribe.steps.table import StepTable
@@ -34,13 +34,15 @@ __all__ = [
     "RefusedFileError",
     "ReportVerdict",
     "RunMetrics",
+    "html_file",
     "picture",
     "read_run",
+    "report",
     "write_run",
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Picture:
     """A report, ready to be written.
 
@@ -53,6 +55,14 @@ class Picture:
         browser: data of the trajectory browser.
         notes: what files of conversations were read as.
         run: the metrics of the run that wrote the files, if it is known.
+
+    Example:
+        >>> from ascribe.reports import picture
+        >>> page = picture(table, "gigpo")
+        >>> page
+        Picture(5 rows by GiGPO())
+        >>> page.verdict.headline
+        'Too few trajectories for a verdict: 3.'
     """
 
     decisions: Decisions
@@ -73,22 +83,34 @@ class Picture:
             tables["run"] = self.run.rows
         return {name: safe(rows, sys.maxsize) for name, rows in tables.items()}
 
-    def write(self, path: str | Path) -> int:
+    def __repr__(self) -> str:
+        return f"Picture({self.facts.diagnosis.rows:,} rows by {self.facts.recipe!r})"
+
+    def write(
+        self,
+        path: str | Path,
+        *,
+        figures: str | Path | None = None,
+        tables: str | Path | None = None,
+    ) -> int:
         """Write the page; returns its size in bytes.
+
+        Args:
+            path: a file that ends in ``.html``.
+            figures: a folder for every figure as SVG and PNG.
+            tables: a folder for every table as CSV and Parquet.
 
         Raises:
             ImportError: without the extra ``report``.
-            OSError: if the file cannot be written.
+            OSError: if a file cannot be written.
+            ValueError: if the file has another suffix.
         """
-        return write_page(self._data(), path)
-
-    def write_figures(self, folder: str | Path) -> list[Path]:
-        """Write every figure as SVG and PNG."""
-        return write_figures(self.figures, folder)
-
-    def write_tables(self, folder: str | Path) -> list[Path]:
-        """Write every table as CSV and Parquet."""
-        return write_tables(self.tables(), folder)
+        size = write_page(self._data(), html_file(path))
+        if figures is not None:
+            write_figures(self.figures, figures)
+        if tables is not None:
+            write_tables(self.tables(), tables)
+        return size
 
     def _data(self) -> dict[str, Any]:
         facts = self.facts
@@ -136,10 +158,78 @@ def write_run(run: RunMetrics, name: str, path: str | Path) -> int:
     return write_page({**frame, "notes": [], "files": [one_line(name, 200)]}, path)
 
 
+def html_file(path: str | Path) -> Path:
+    """The path of a page; ``ValueError`` if its suffix says that it is something else."""
+    path = Path(path)
+    if path.suffix not in (".html", ".htm"):
+        raise ValueError(f"a report is an HTML page: give {one_line(path)} the suffix .html")
+    return path
+
+
+Files: TypeAlias = str | Path | StepTable | Sequence[str | Path | StepTable]
+
+
+def report(
+    files: Files,
+    out: str | Path = "report.html",
+    recipe: Recipe | str = DEFAULT,
+    against: Recipe | str | None = None,
+    *,
+    figures: str | Path | None = None,
+    tables: str | Path | None = None,
+    columns: Mapping[str, str] | None = None,
+    group_size: int | None = None,
+    memory: int = 2 << 30,
+    **sessions: Unpack["SessionOptions"],
+) -> Picture:
+    """Write an HTML page that shows what earned the reward, like the command ``ascribe report``.
+
+    Args:
+        files: a table, a file of steps or sessions, or a list of them: iterations, in order.
+        out: the page to write.
+        recipe: the estimator, or its name.
+        against: another estimator to compare with, or its name.
+        figures: a folder for every figure as SVG and PNG.
+        tables: a folder for every table as CSV and Parquet.
+        columns: what the files call a column of the format: ``{"reward": "score"}``.
+        group_size: how many trajectories each group was meant to have, if known.
+        memory: bytes to use; of a larger table, a sample of whole groups is read.
+        **sessions: how to read sessions: ``form``, ``group``, ``reward`` and ``state``, as for
+            ``ascribe.sessions.formats.import_files``.
+
+    Returns:
+        What the page shows, in ``decisions``, ``verdict``, ``comparison`` and ``facts``.
+
+    Raises:
+        TableError: if a file is no step table, or nothing in it can be credited.
+        OSError: if a file cannot be opened or written.
+        ImportError: without the extra ``report``.
+        ValueError: if ``out`` is no ``.html`` file, there is no such recipe, or it needs something
+            that the files do not have.
+
+    Example:
+        >>> page = ascribe.report(table, "report.html", recipe="gigpo", against="grpo")
+        >>> page.comparison.sentence()
+        'Of 5 steps, 0.0% change sign from gigpo to grpo; 0.0% gain a credit and 0.0% lose theirs.'
+    """
+    page = html_file(out)
+    made = picture(
+        files,
+        recipe,
+        against,
+        columns=columns,
+        group_size=group_size,
+        memory=memory,
+        **sessions,
+    )
+    made.write(page, figures=figures, tables=tables)
+    return made
+
+
 def picture(
-    files: str | Path | StepTable | Sequence[str | Path | StepTable],
-    recipe: Recipe,
-    against: Recipe | None = None,
+    files: Files,
+    recipe: Recipe | str = DEFAULT,
+    against: Recipe | str | None = None,
     *,
     columns: Mapping[str, str] | None = None,
     group_size: int | None = None,
@@ -148,7 +238,7 @@ def picture(
     progress: Progress = lambda _: None,
     **sessions: Unpack["SessionOptions"],
 ) -> Picture:
-    """A report on rollouts.
+    """What a report shows; arguments and errors of ``report``.
 
     Each file is a batch that is credited by itself, as a trainer credits an iteration. A file with
     a column ``iteration`` has a batch for each of its values.
@@ -157,18 +247,14 @@ def picture(
         files: tables of steps, in files or in memory, or conversations, in the order of time.
         recipe: the estimator.
         against: another estimator to compare with.
-        columns: what the files call a column of the format: ``{"reward": "score"}``.
-        group_size: how many trajectories each group was meant to have, if known.
-        memory: bytes to use; of a larger table, a sample of whole groups is read.
+        columns: see ``report``.
+        group_size: see ``report``.
+        memory: see ``report``.
         run: the metrics of the run that wrote them, to be drawn too.
         progress: called with the share that is done.
-        **sessions: how to read sessions; arguments of ``ascribe.sessions.formats.import_files``.
-
-    Raises:
-        RefusedFileError: if a file is no step table, or nothing in it can be credited.
-        OSError: if a file cannot be opened.
-        ValueError: if a recipe needs something that the files do not have.
+        **sessions: see ``report``.
     """
+    recipe, against = as_recipe(recipe), None if against is None else as_recipe(against)
     if isinstance(files, str | Path | StepTable):
         files = [files]
     paths = [file if isinstance(file, StepTable) else Path(file) for file in files]

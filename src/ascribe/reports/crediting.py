@@ -11,7 +11,7 @@ from ascribe.estimators import Recipe
 from ascribe.estimators.assign import assign
 from ascribe.estimators.credit import Credit
 from ascribe.groups.exact import exact
-from ascribe.report.reading import Batch, refused
+from ascribe.reports.reading import Batch, refused
 from ascribe.steps.arrays import Bools, Floats, Ints, Objects
 from ascribe.steps.check import Arranged, CheckReport, arrange, join_reports
 from ascribe.steps.problems import Severity, TableError

@@ -6,9 +6,9 @@ import numpy as np
 
 from ascribe.decisions import Decision, Decisions
 from ascribe.decisions.decision import CONSEQUENCES
-from ascribe.report.compare import place_of
-from ascribe.report.crediting import Credited
-from ascribe.report.text import safe
+from ascribe.reports.compare import place_of
+from ascribe.reports.crediting import Credited
+from ascribe.reports.text import safe
 from ascribe.steps import segments
 from ascribe.steps.arrays import Ints
 

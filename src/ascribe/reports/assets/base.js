@@ -74,7 +74,7 @@ function table(rows, name, heads = {}, linkOf = () => null) {
       return link ? el("td", { class: "number" }, el("a", { href: link }, whole(row[key]))) : cell(key, row[key], shares[place]);
     })));
   const more = rows.length > MOST_ROWS
-    ? el("p", {}, `${whole(rows.length - MOST_ROWS)} more rows; --tables writes all of them.`) : null;
+    ? el("p", {}, `${whole(rows.length - MOST_ROWS)} more rows are in the tables that the report can write.`) : null;
   return el("div", {},
     el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `Table: ${name.replaceAll("_", " ")}` },
       el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, body))),

@@ -16,6 +16,7 @@ import numpy as np
 from ascribe.engines.crediting import TRAINED
 from ascribe.steps.arrays import Bools, Floats, Ints, Objects
 from ascribe.steps.files import Rollouts, read_rows
+from ascribe.steps.hints import option
 from ascribe.steps.problems import Problem, TableError, one_line, printable
 from ascribe.steps.table import KNOWN_COLUMNS, StepTable
 
@@ -159,7 +160,8 @@ def _sampled(
     split = _split(path, rollouts)
     if rows.size < size:
         share = f"{rows.size:,} of {size:,} rows ({rows.size / size:.2%})"
-        note = f"{one_line(path.name)}: a sample of whole groups, {share}; --memory reads more."
+        note = f"{one_line(path.name)}: a sample of whole groups, {share}; "
+        note += f"a larger {option('memory')} reads more."
         split = [replace(batch, note=note) for batch in split]
     return [replace(batch, carried=rollouts.carried) for batch in split]
 

@@ -11,8 +11,9 @@ from enum import IntEnum
 from typing import Any
 
 from ascribe.estimators.credit import Reason
-from ascribe.report.facts import EQUAL, PENALTIES, Facts
-from ascribe.report.states import CLUSTERED
+from ascribe.reports.facts import EQUAL, PENALTIES, Facts
+from ascribe.reports.states import CLUSTERED
+from ascribe.steps.hints import option, setting
 from ascribe.steps.problems import ProblemKind, Severity, counted, one_line
 
 
@@ -196,7 +197,7 @@ def _against_singletons(facts: Facts) -> str:
     if clustered.name != CLUSTERED and then < 0.8 * now:
         similar = (
             f" Or group similar states: clustered by n-grams, {percent(then)} would be alone "
-            f"instead of {percent(now)} (--recipe sbc --preset ngram)."
+            f"instead of {percent(now)} (sbc with {option('preset', 'ngram')})."
         )
     named = len(facts.files) == 1 and facts.files[0].suffix
     file = shlex.join(facts.arguments or ([str(facts.files[0])] if named else ["FILE"]))
@@ -429,9 +430,9 @@ def _only_penalties(facts: Facts) -> Iterator[Finding]:
         )
         ways = []
         if _accepts(facts, normalise="mean"):
-            ways.append("do not divide by the standard deviation (--set normalise=mean)")
+            ways.append(f"do not divide by the standard deviation ({setting('normalise', 'mean')})")
         if _accepts(facts, std_floor=0.5):
-            ways.append("set a smallest standard deviation (--set std_floor=0.5)")
+            ways.append(f"set a smallest standard deviation ({setting('std_floor', 0.5)})")
         advice = _sentence(", or ".join(ways)) if ways else _MIXED
     share = facts.groups_with(PENALTIES) / facts.task_groups
     yield from _above((0.05, bad), share, "only_penalties", message, advice)
@@ -459,7 +460,7 @@ def _about_episodes(facts: Facts) -> Iterator[Finding]:
     states = facts.diagnosis.states if facts.recipe.without_recurrence() else None
     if states is not None:
         every = _parameter(facts, "revisits", "each") == "each"
-        once = "count a trajectory once per state (--set revisits=average), and "
+        once = f"count a trajectory once per state ({setting('revisits', 'average')}), and "
         yield from _above(
             (0.4, NEVER_BAD),
             states.revisit_share,
@@ -488,7 +489,7 @@ def _about_episodes(facts: Facts) -> Iterator[Finding]:
             f"{counted(states.cross_task, 'state group')} "
             f"{'holds' if states.cross_task == 1 else 'hold'} steps of several tasks, which are "
             "compared although their goals differ.",
-            "Compare within a task: --set scope=group.",
+            f"Compare within a task: {setting('scope', 'group')}.",
         )
 
 
@@ -516,7 +517,8 @@ def _about_credit(facts: Facts) -> Iterator[Finding]:
             f"{len(facts.contradicted):,} of {counted(facts.certain, 'certain decision')} "
             f"{'has' if len(facts.contradicted) == 1 else 'have'} more credit on the worse side "
             f"than on the better one: {facts.contradicted[0].text}.",
-            "Training on this credit would teach the worse action; compare recipes with --against.",
+            "Training on this credit would teach the worse action; compare recipes with "
+            f"{option('against')}.",
         )
     yield from _above(
         (0.6, NEVER_BAD),
@@ -529,7 +531,7 @@ def _about_credit(facts: Facts) -> Iterator[Finding]:
     small = len(shares) > 1 and shares.get("step", 1.0) <= 0.05
     if small and facts.diagnosis.advantage_rms > 0:
         weight = max(1.0, 2 * _parameter(facts, "weight", 0.0))
-        raised = f", or raise its weight (--set weight={weight:g})"
+        raised = f", or raise its weight ({setting('weight', weight)})"
         yield Finding(
             "small_step_term",
             Level.NOTE,
@@ -539,8 +541,7 @@ def _about_credit(facts: Facts) -> Iterator[Finding]:
         )
     gamma, discount = _parameter(facts, "gamma"), facts.placed.discount
     if gamma is not None and discount.too_small(gamma):
-        message = discount.compared(gamma)
-        advice = f"Set the proposed discount (--set gamma={discount.gamma:g})."
+        message, advice = discount.compared(gamma), f"Use it ({setting('gamma', discount.gamma)})."
         yield Finding("small_discount", Level.WARNING, message, advice)
     if (facts.trained_differently or 0.0) >= 0.01:
         yield Finding(
@@ -548,8 +549,7 @@ def _about_credit(facts: Facts) -> Iterator[Finding]:
             Level.NOTE,
             f"{percent(facts.trained_differently or 0.0)} of the steps were trained with another "
             f"advantage than {facts.recipe} gives.",
-            "Name the recipe of the run with --recipe, --preset and --set to see what it learned "
-            "from.",
+            f"Name the recipe of the run with {option('recipe')} to see what it learned from.",
         )
 
 

@@ -13,12 +13,12 @@ from ascribe.decisions import Decisions
 from ascribe.decisions.kinds import ERROR
 from ascribe.estimators.credit import Reason, Term
 from ascribe.groups.responses import readable
-from ascribe.report.compare import other_name
-from ascribe.report.crediting import Credited
-from ascribe.report.deciding import MOST_DECISIONS, decided_by, for_page, parting
-from ascribe.report.reading import TOKENS, Batch, read_transcript
-from ascribe.report.states import whole_groups
-from ascribe.report.text import embedded, natural, shortened
+from ascribe.reports.compare import other_name
+from ascribe.reports.crediting import Credited
+from ascribe.reports.deciding import MOST_DECISIONS, decided_by, for_page, parting
+from ascribe.reports.reading import TOKENS, Batch, read_transcript
+from ascribe.reports.states import whole_groups
+from ascribe.reports.text import embedded, natural, shortened
 from ascribe.sessions import text_of
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
@@ -128,6 +128,7 @@ def browser(
         "of_steps": int(steps.rows.size),
         "of_groups": steps.group_count,
         "reasons": [reason.label for reason in Reason],
+        "why": [reason.words for reason in Reason],
         "recipes": [_recipe(credited, each) for each in recipes],
         "batches": len(credited.names),
         "first": varied.index(True) if any(varied) else 0,
