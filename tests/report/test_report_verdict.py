@@ -235,7 +235,7 @@ FAULTS = {
     "a discount that forgets": Fault(
         sound(length=100),
         "small_discount",
-        "A discount of 0.95 leaves 0.0059 of a reward 100 steps later, the median length; 0.9933,",
+        "With discount 0.95, a step gets 0.0059 of a reward 100 steps later (the median length). ",
         "gamma=0.9933",
         Level.WARNING,
     ),

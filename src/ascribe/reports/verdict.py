@@ -541,7 +541,8 @@ def _about_credit(facts: Facts) -> Iterator[Finding]:
         )
     gamma, discount = _parameter(facts, "gamma"), facts.placed.discount
     if gamma is not None and discount.too_small(gamma):
-        message, advice = discount.compared(gamma), f"Use it ({setting('gamma', discount.gamma)})."
+        message = discount.compared(gamma)
+        advice = f"Set the proposed discount ({setting('gamma', discount.gamma)})."
         yield Finding("small_discount", Level.WARNING, message, advice)
     if (facts.trained_differently or 0.0) >= 0.01:
         yield Finding(
