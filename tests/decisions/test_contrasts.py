@@ -49,7 +49,12 @@ def test_equals_the_slow_reference(seed: int) -> None:
     side = rng.permutation(size) < rng.integers(1, size)
     outcome = rng.integers(0, 3, size).astype(np.float64)
     found = contrast(outcome, side, np.zeros(size, dtype=np.int64), rng)
-    assert (found.difference, found.p) == pytest.approx(slow(outcome, side))
+    difference, p = slow(outcome, side)
+    assert found.difference == pytest.approx(difference)
+    if np.unique(outcome).size > 2:  # never surer than Welch's test
+        assert found.p >= p - 1e-9
+    else:
+        assert found.p == pytest.approx(p)
     possible = [
         slow(outcome, np.isin(np.arange(size), chosen))[1]
         for chosen in combinations(range(size), int(side.sum()))
