@@ -11,7 +11,7 @@ from typing import get_args
 
 import common
 
-from ascribe.diagnose import diagnose
+from ascribe.diagnostics import diagnose
 from ascribe.estimators import GiGPO
 from ascribe_lab.rollout import Plan, Setup
 from ascribe_lab.rollout.record import States, table

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ascribe import Reason, StepTable, diagnose
-from ascribe.diagnose import wilson
+from ascribe.diagnostics import wilson
 from ascribe.estimators import GRPO, HGPO, GiGPO
 from tests.estimators import reference
 from tests.strategies import TEXTS, recipes, step_tables

@@ -13,7 +13,7 @@ import pytest
 
 from ascribe import RECIPES, Diagnosis, Severity, StepTable, TableError, check
 from ascribe.cli import commands, load_command
-from ascribe.diagnose import StateGroups, ToolCredit
+from ascribe.diagnostics import StateGroups, ToolCredit
 from ascribe.estimators import GiGPO
 from ascribe.steps.table import KNOWN_COLUMNS
 from ascribe_lab.envs.repository.sandbox import SandboxError, check_sandbox

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ascribe.diagnose import diagnose
+from ascribe.diagnostics import diagnose
 from ascribe.estimators import recipe
 from ascribe.estimators.assign import assign
 from ascribe.steps.problems import TableError

@@ -36,7 +36,7 @@ from ascribe.archives.places import (
     write_streams,
     write_table,
 )
-from ascribe.diagnose import Diagnosis, added, diagnosis, sums
+from ascribe.diagnostics import Diagnosis, added, diagnosis, sums
 from ascribe.estimators import Recipe, as_recipe
 from ascribe.estimators.assign import credit_selected
 from ascribe.estimators.credit import Reason, credit_arrays, credit_columns, join_notes

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from ascribe.diagnose import TEXT, tool_of
+from ascribe.diagnostics import TEXT, tool_of
 from ascribe.groups.exact import exact
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints, Objects

@@ -17,7 +17,7 @@ import numpy as np
 from ascribe.decisions.attempts import Attempts
 from ascribe.decisions.contrasts import LEVEL, both_sides, smallest_p
 from ascribe.decisions.decision import ELSE, Decision, compare
-from ascribe.diagnose import TEXT
+from ascribe.diagnostics import TEXT
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Ints
 from ascribe.steps.problems import one_line

@@ -11,7 +11,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from ascribe.diagnose import added, diagnosis, sums
+from ascribe.diagnostics import added, diagnosis, sums
 from ascribe.engines.crediting import CreditedSteps
 from ascribe.estimators.credit import join_metrics
 from ascribe.steps.strict_json import loads

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.diagnose import Diagnosis, diagnose
+from ascribe.diagnostics import Diagnosis, diagnose
 from ascribe.estimators import Recipe
 from ascribe.estimators.assign import assign
 from ascribe.estimators.credit import Credit

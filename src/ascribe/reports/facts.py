@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ascribe.decisions import Decision, Decisions
-from ascribe.diagnose import Diagnosis, credit_per_tool, diagnose, wilson
+from ascribe.diagnostics import Diagnosis, credit_per_tool, diagnose, wilson
 from ascribe.estimators import Recipe
 from ascribe.estimators.credit import Reason
 from ascribe.groups.cluster import collapsed
