@@ -1,9 +1,12 @@
 """The commands that the laboratory adds to ``ascribe``."""
 
+from pathlib import Path
+
 import pytest
 
 from ascribe.cli import LABORATORY, load_command
 from ascribe_lab.cli import COMMANDS
+from tests.test_cli import check_examples, every_command
 from tests.test_cli import (
     test_a_call_imports_only_what_it_needs as check_imports,
 )
@@ -37,7 +40,14 @@ def test_a_call_imports_only_what_it_needs() -> None:
     [
         ("ascribe rollout --env soko", ["sokoban"]),
         ("ascribe env op", ["options"]),
+        ("ascribe env check soko", ["sokoban"]),
     ],
 )
 def test_the_shell_completes(words: str, completions: list[str]) -> None:
     check_completion(words, completions)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [*every_command(COMMANDS)], ids=" ".join)
+def test_the_examples_of_a_help_are_true(tmp_path: Path, words: tuple[str, ...]) -> None:
+    check_examples(tmp_path, *words)

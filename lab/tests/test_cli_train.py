@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
+from ascribe.cli.plain import App
 from ascribe.engines import crediting
 from ascribe.engines.metrics import read_metrics
 from ascribe_lab.cli.train import train
@@ -16,7 +16,7 @@ from ascribe_lab.cli.warmup import warmup
 
 CORRIDOR = "lab.tests.envs.toys:Corridor"
 
-app = typer.Typer(pretty_exceptions_enable=False)
+app = App()
 app.command()(train)
 app.command()(warmup)
 
@@ -84,7 +84,7 @@ def test_the_table_says_whose_a_default_is(file: Path) -> None:
             ("--set", "model.lora.rank=8", "--set", "rollout.dtype=bfloat16"),
             "rollout.dtype: a model with adapters samples with its own weights",
         ),
-        (("--engine", "magic"), "no engine 'magic'; there are: trl"),
+        (("--engine", "magic"), "no engine 'magic' hint: there are: trl"),
     ],
 )
 def test_a_wrong_call_says_what_is_wrong(file: Path, arguments: tuple[str, ...], said: str) -> None:
@@ -170,7 +170,7 @@ def test_a_warm_up_that_cannot_be(tmp_path: Path) -> None:
         (("--noise", "1.5"), "noise: must be less than 1"),
         (("--learning-rate", "0"), "learning_rate: must be greater than 0"),
         (("--style", "loud"), "there is no style 'loud'"),
-        (("--pool", "threads"), "no pool 'threads'; there are: serial, processes"),
+        (("--pool", "threads"), "no pool 'threads' hint: there are: serial, processes"),
     ):
         code, output = run("warmup", *options, *arguments)
         assert code == 2, output

@@ -60,8 +60,8 @@ def test_import_takes_several_files_and_names_of_fields(tmp_path: Path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--state", "room"], "no state 'room'; there are: auto, key, observation"),
-        (["--from", "csv"], "no format 'csv'; there are: atif, inspect"),
+        (["--state", "room"], "no state 'room' hint: there are: auto, key, observation"),
+        (["--from", "csv"], "no format 'csv' hint: there are: atif, inspect"),
         (["--out", "steps.txt"], "cannot tell the format"),
     ],
 )
@@ -218,7 +218,7 @@ def test_advice_names_standard_input_as_it_was_typed():
 def test_standard_input_has_a_limit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(screen, "MAX_STDIN", 100)
     result = run("check", "-", stdin=json.dumps(chat("8" * 100, reward=1)), code=2)
-    assert "standard input has more than 100 bytes; name a file" in result.stderr
+    assert "standard input has more than 100 bytes\nhint: name a file" in result.stderr
 
 
 def advantages(path: Path) -> list[Any]:

@@ -111,7 +111,7 @@ def test_the_name_that_was_meant_is_offered(table: Path, rows: list[dict[str, ob
     [
         ("reward", "--column takes name=own"),
         ("=score", "--column takes name=own"),
-        ("rewad=score", "there is no column 'rewad'; did you mean reward?"),
+        ("rewad=score", "there is no column 'rewad'\nhint: did you mean reward?"),
     ],
 )
 def test_a_wrong_name_of_a_column_is_said(table: Path, text: str, message: str) -> None:

@@ -62,7 +62,7 @@ def test_a_dry_run_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ({"name": "os.system('id'):x"}, "environment: there is no environment"),
         (
             {"name": "sokoban", "options": {"boxen": 1}},
-            "sokoban has no option 'boxen'; did you mean boxes? it takes: size, boxes",
+            "sokoban has no option 'boxen' hint: did you mean boxes? it takes: size, boxes",
         ),
     ],
 )

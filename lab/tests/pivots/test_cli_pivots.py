@@ -100,7 +100,7 @@ def test_no_pivots_is_exit_code_one(candidates: Path, tmp_path: Path) -> None:
     out = tmp_path / "p.jsonl"
     found = run("select", candidates, "--verifier", "exact", "--out", out)
     assert found.exit_code == 1
-    assert "No turn is a pivot" in found.stderr
+    assert "no turn is a pivot" in found.stderr
     assert not out.exists()
 
 
@@ -132,7 +132,7 @@ def test_the_advice_to_a_journal_of_several_samplings_works_as_it_is_written(
         sampled = [json.loads(one["sampling"])["temperature"] for one in read]
         assert sorted(sampled) == [0.7, 1.0]
         assert {one["model"] for one in read} == {url}
-    assert "holds no responses of 'nobody'" in re.sub(r"\s+", " ", found.stderr)
+    assert "has no responses of 'nobody'" in re.sub(r"\s+", " ", found.stderr)
     alone = read[0]["sampling"]
     assert as_json(*report, "--label", alone)["sampling"] == alone
 
@@ -141,7 +141,7 @@ def test_a_journal_without_answers_says_what_to_do(candidates: Path) -> None:
     candidates.with_name("c.answers.jsonl").touch()
     found = run("report", candidates, "--verifier", "exact")
     assert found.exit_code == 2
-    assert "holds no responses; run ascribe pivots profile first" in one_line(found.stderr)
+    assert "is empty hint: sample some with ascribe pivots profile" in one_line(found.stderr)
 
 
 def test_turns_that_the_server_refuses_are_counted_with_its_words(
@@ -217,7 +217,7 @@ def test_wrong_calls_say_what_is_wrong(words: list[str], said: str) -> None:
 def test_select_before_profile_is_a_wrong_call(candidates: Path, tmp_path: Path) -> None:
     found = run("select", candidates, "--verifier", "exact", "--out", tmp_path / "p.jsonl")
     assert found.exit_code == 2
-    assert "run ascribe pivots profile first" in one_line(found.stderr)
+    assert "sample responses with ascribe pivots profile" in one_line(found.stderr)
 
 
 def test_a_model_that_is_not_there_is_exit_code_one(candidates: Path) -> None:

@@ -209,7 +209,7 @@ def test_no_pivots_at_the_start_is_exit_code_one(
     strict = command(only | {"environment.options.verifier": "exact"}, "--every", "1", "-k", "2",
                      "--threshold", "0.5")  # fmt: skip
     assert strict.exit_code == 1
-    assert "No turn is a pivot" in strict.stderr
+    assert "no turn is a pivot" in strict.stderr
     assert not engine.trained
 
 

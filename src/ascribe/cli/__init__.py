@@ -7,60 +7,77 @@ Ascribe: ``ascribe --help`` shows the summaries below.
 """
 
 import io
-import re
 import sys
+from collections.abc import Iterable, Mapping
 from functools import cache
-from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
+from ascribe.cli.plain import App, PlainGroup, tell
 from ascribe.steps.hints import command_line
 from ascribe.steps.plugins import PluginError, entry_points, load_path, load_point
 
 COMMANDS = {
     "import": (
         "ascribe.cli.importing:import_",
-        "Turn sessions that other tools wrote into a table of steps.",
+        "Convert sessions that other tools wrote into a table of steps.",
     ),
     "check": (
         "ascribe.cli.check:check",
-        "List everything that is wrong with a file of rollouts, and what to do about it.",
+        "List the problems of a file of rollouts, and how to fix each.",
     ),
     "states": (
         "ascribe.cli.states:states",
-        "Propose a canonical key for states: lists sorted, clocks and counters removed.",
+        "Propose a key that makes equal states equal: without clocks, counters and list order.",
     ),
     "credit": (
         "ascribe.cli.credit:credit",
-        "Write the rollouts with their advantages, and show where the signal is.",
+        "Compute an advantage for each step, and write the rollouts with it.",
     ),
     "recipes": (
         "ascribe.cli.recipes:recipes",
-        "List the recipes, or one of them with its parameters, defaults and presets.",
+        "List the recipes, or show the parameters and presets of one.",
     ),
     "decisions": (
         "ascribe.cli.decisions:decisions",
-        "Print which decisions earned or cost the reward, the most certain first.",
+        "Print the decisions that raised or lowered the reward, the most certain first.",
     ),
     "show": (
         "ascribe.cli.show:show",
-        "Show one trajectory step by step: state, action, reward, advantage and its terms.",
+        "Show one trajectory step by step, with its rewards and advantages.",
     ),
     "report": (
         "ascribe.cli.report:report",
-        "Write one HTML page that shows what earned the reward, and print the surest decisions.",
+        "Write an HTML page about the rollouts, their decisions and their credit.",
     ),
     "adapters": (
         "ascribe.cli.adapters:adapters",
-        "Adapters for other trainers: whether one keeps the contract.",
+        "Check an adapter for another trainer.",
     ),
 }
 """Each command: where it is, and the first sentence of its help."""
 
 LABORATORY = ("audit", "calibrate", "env", "eval", "pivots", "replay", "rollout", "train", "warmup")
 """Commands of the other package, ``ascribe-lab``."""
+
+PANELS = {
+    "Files": ("import", "check", "credit", "recipes", "decisions", "show", "report", "states"),
+    "Training": ("train", "warmup", "pivots", "calibrate", "adapters"),
+    "Laboratory": ("env", "rollout", "eval", "replay", "audit"),
+}
+"""The headings of the help, each with the commands under it."""
+
+OVERVIEW = """\
+Ascribe computes which steps of an LLM agent earned the reward. It compares attempts at the same
+task, from logs of sessions or from training, and gives each step an advantage.
+
+Example: ascribe report sessions.jsonl -o report.html
+
+{}
+
+ascribe --help describes the commands, ascribe COMMAND --help one of them."""
+"""What ``ascribe`` alone prints, with a line for each heading."""
 
 
 @cache
@@ -71,7 +88,7 @@ def commands() -> dict[str, tuple[str, str]]:
         try:
             added |= load_point(point)
         except PluginError as error:  # the other commands work without that package
-            print(error, file=sys.stderr)
+            tell("warning", str(error))
     return added | COMMANDS
 
 
@@ -79,53 +96,36 @@ def load_command(name: str) -> Any:
     """The command, or group of commands, of a name; imports its module."""
     command = load_path(commands()[name][0])
     if isinstance(command, typer.Typer):
-        group = typer.main.get_group(command)
-        for one in group.commands.values():
-            _plain_help(one)
-        return _plain_help(group)
-    alone = typer.Typer(add_completion=False)
+        return typer.main.get_group(command)
+    alone = App()
     alone.command(name)(command)
-    return _plain_help(typer.main.get_command(alone))
+    return typer.main.get_command(alone)
 
 
-VALUES = {"--set": "NAME=VALUE", "--column": "NAME=OWN"}
-KINDS = {int: "N", float: "X", Path: "PATH", bool: ""}
-
-
-def _plain_help(command: Any) -> Any:
-    """Let paragraphs of the help fill their lines, and name values in words, not by types."""
-    command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", command.help or "")
-    parameters = command.get_params
-    command.get_params = lambda ctx: [_name_value(each) for each in parameters(ctx)]
-    return command
-
-
-def _name_value(parameter: Any) -> Any:
-    """The parameter of a command, with a word for its value, or none if it is a flag."""
-    kind = parameter.type_descriptor.annotation
-    kind = next(iter(get_args(kind)), kind)  # of a list, what it holds
-    named = KINDS.get(kind, "TEXT")
-    if not parameter.opts[0].startswith("-"):
-        named = parameter.name.upper()
-        parameter.display_type_rich = lambda ctx: None  # noqa: ARG005 (as typer calls it)
-    if parameter.metavar is None:
-        parameter.metavar = VALUES.get(parameter.opts[0], named)
-    return parameter
-
-
-class CommandGroup(TyperGroup):
+class Root(PlainGroup):
     """Commands that stand for others with their summaries until one is called."""
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        """The options, each with a word for its value."""
-        return [_name_value(each) for each in super().get_params(ctx)]
+    def overview(self, ctx: Any) -> str:  # noqa: ARG002
+        """What Ascribe does, with one example."""
+        lines = [f"{f'{name}:':<13}{', '.join(each)}" for name, each in self.panels().items()]
+        return OVERVIEW.format("\n".join(lines))
+
+    def panels(self) -> Mapping[str, Iterable[str]]:
+        """The headings of the help; commands of other packages come last."""
+        listed = {name for names in PANELS.values() for name in names}
+        found = {
+            heading: [name for name in names if name in commands()]
+            for heading, names in PANELS.items()
+        }
+        found["Other"] = [name for name in commands() if name not in listed]
+        return {heading: names for heading, names in found.items() if names}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that the arguments name, loaded, and what is left of them."""
         if args[0] in LABORATORY and args[0] not in commands():
             ctx.fail(
-                f"{args[0]} is a command of the laboratory, which is not installed: "
-                "pip install ascribe-lab (in a clone: pip install ./lab)"
+                f"{args[0]} is a command of the laboratory, which is not installed; "
+                "run: pip install ascribe-lab (in a clone: pip install ./lab)"
             )
         name, command, rest = super().resolve_command(ctx, args)
         return name, load_command(name) if name in commands() else command, rest
@@ -137,15 +137,14 @@ class CommandGroup(TyperGroup):
         return super().get_command(ctx, cmd_name)
 
 
-app = typer.Typer(
-    name="ascribe",
-    cls=CommandGroup,
-    help="Step-level credit for reinforcement learning of LLM agents.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for command_name, (_, summary) in sorted(commands().items(), key=lambda c: c[0] not in COMMANDS):
+HELP = """Compute which steps of LLM agents earned the reward.
+
+Examples:
+    ascribe report sessions.jsonl -o report.html
+    ascribe credit sessions.jsonl -o credited.jsonl
+"""
+app = App(name="ascribe", cls=Root, help=HELP, add_completion=True)
+for command_name, (_, summary) in commands().items():
     app.command(command_name, help=summary)(lambda: None)
 
 
@@ -154,7 +153,7 @@ def root(
     ctx: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
-    """Step-level credit for reinforcement learning of LLM agents."""
+    """The options of the program."""
     ctx.with_resource(command_line())
     if version:
         from ascribe import __version__

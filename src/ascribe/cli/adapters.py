@@ -9,13 +9,17 @@ from rich.text import Text
 from typer import Argument
 
 from ascribe.cli import options, screen
+from ascribe.cli.plain import App
 from ascribe.engines.adapters.contract import check_adapter
 from ascribe.steps.plugins import PluginError, load_path
 
-adapters = typer.Typer(
+adapters = App(
     name="adapters",
-    help="Adapters for other trainers: whether one keeps the contract.",
-    no_args_is_help=True,
+    help="""Check an adapter for another trainer.
+
+    Examples:
+        ascribe adapters check examples.adapter:ListAdapter
+    """,
 )
 
 
@@ -24,16 +28,20 @@ def check(
     name: Annotated[
         str,
         Argument(
-            help="The adapter as package.module:Adapter, a class without required arguments.",
+            help="The adapter: package.module:Adapter, a class without required arguments.",
             show_default=False,
         ),
     ],
     as_json: options.Json = False,
 ) -> None:
-    """Credit small batches of the trainer's own objects, and compare with plain sequences.
+    """Check that an adapter for another trainer keeps the contract.
 
-    Ends with exit code 0 if the contract is kept, 1 if a part of it is broken, 2 if there is no
-    such adapter.
+    Credits small batches of the trainer's own objects, and compares the result with that for plain
+    sequences. The exit code is 0 if the adapter keeps the contract, 1 if it breaks a part, 2 if
+    there is no such adapter.
+
+    Examples:
+        ascribe adapters check examples.adapter:ListAdapter
     """
     screen.find_own_code(name)
     try:

@@ -15,7 +15,7 @@ from ascribe.situations import place
 from ascribe.steps.check import CheckReport
 from ascribe.steps.check import check as check_table
 from ascribe.steps.discount import USUAL
-from ascribe.steps.problems import Severity, counted, without_credentials
+from ascribe.steps.problems import Severity, counted
 from ascribe.steps.table import KNOWN_COLUMNS
 
 
@@ -27,14 +27,20 @@ def check(
     reward: options.Reward = None,
     state: options.State = "auto",
     group_size: options.GroupSize = None,
-    strict: Annotated[bool, Option("--strict", help="Warnings also end with exit code 1.")] = False,
+    strict: Annotated[bool, Option("--strict", help="Exit with code 1 for warnings too.")] = False,
     memory: options.Memory = 2.0,
     as_json: options.Json = False,
+    _quiet: options.Quiet = False,
 ) -> None:
-    """List everything that is wrong with a file of rollouts, and what to do about it.
+    """List the problems of a file of rollouts, and how to fix each.
 
-    Ends with exit code 0 if credit can be computed, 1 if a problem of severity error or fatal was
-    found (with --strict: a warning), 2 if the file cannot be opened.
+    The exit code is 0 if credit can be computed, 1 if there is an error (with --strict: or a
+    warning), and 2 if the file cannot be opened.
+
+    Examples:
+        ascribe check examples/conversations.jsonl
+        ascribe check examples/trl_rooms/rollouts_00000.parquet --group-size 4
+        ascribe check rollouts.csv --column reward=score --json
     """
     sessions = options.sessions(form, group, reward, state)
     situation: tuple[str, ...] = ()
@@ -64,7 +70,7 @@ def check(
         if checked.worst is None or checked.worst < Severity.FATAL:
             situation = place(rollouts.table).sentences(USUAL)
     if as_json:
-        about = {"file": without_credentials(source), "refused": False, **report.as_dict()}
+        about = {"file": screen.named(source), "refused": False, **report.as_dict()}
         screen.print_json(about | {"situation": situation})
     else:
         if report.problems:

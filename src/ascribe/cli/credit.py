@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -11,7 +12,7 @@ from typer import Option
 
 from ascribe.archives import ArchiveCredit, WorkerError, credit_archive, is_archive
 from ascribe.cli import options, screen
-from ascribe.diagnose import diagnose
+from ascribe.diagnostics import diagnose
 from ascribe.estimators import DEFAULT, Recipe, recipe
 from ascribe.estimators.assign import Assignment, assign
 from ascribe.estimators.credit import credit_arrays, credit_columns
@@ -20,7 +21,7 @@ from ascribe.sessions.formats.known import FORMATS
 from ascribe.steps.atomic import write_file
 from ascribe.steps.files import Rollouts, write
 from ascribe.steps.hints import unknown
-from ascribe.steps.problems import TableError, counted, without_credentials
+from ascribe.steps.problems import TableError, counted
 from ascribe.steps.select import OnProblem
 from ascribe.steps.strict_json import loads
 
@@ -32,8 +33,10 @@ def credit(
         Option(
             "--out",
             "-o",
-            help="Where to write: .parquet, .jsonl or .jsonl.gz; .json for such a file; a folder, "
-            "if a table is read from one or is larger than --memory.",
+            help="File to write: .parquet, .jsonl or .jsonl.gz; .json if the input is .json; - for "
+            "JSON lines on standard output. A folder if the input is one, or is larger than "
+            "--memory.",
+            callback=screen.stdout_or,
         ),
     ],
     recipe: options.Recipe = DEFAULT,
@@ -45,45 +48,56 @@ def credit(
     reward: options.Reward = None,
     state: options.State = "auto",
     policy: Annotated[
-        str, Option(help="What to do about errors: raise, drop (their groups) or keep.")
+        str,
+        Option(
+            help="What to do with groups that have errors: raise (stop), drop or keep.",
+            autocompletion=lambda: list(get_args(OnProblem)),
+        ),
     ] = "raise",
     group_size: options.GroupSize = None,
     history: Annotated[
         Path | None,
         Option(
-            help="Running statistics, for recipes that have them: read if the file is there, and "
-            "written for the next file of rollouts."
+            help="File with the state that a recipe carries from one file of rollouts to the next: "
+            "read if it exists, then written."
         ),
     ] = None,
     interval: Annotated[
         bool,
         Option(
             "--interval",
-            help="Add advantage_low and advantage_high: 90 % bounds on the true advantage of each "
-            "decision, in units of the return, with a discount of 0.95.",
+            help="Add the columns advantage_low and advantage_high: a 90 % interval for the true "
+            "advantage of each decision, in units of the return, with discount 0.95.",
         ),
     ] = False,
     memory: options.Memory = 2.0,
     ray: Annotated[
         str | None,
-        Option(help="Address of a Ray cluster to compute on; auto for the one of this machine."),
+        Option(help="Address of a Ray cluster to compute on; auto for one on this machine."),
     ] = None,
     force: options.Force = False,
     as_json: options.Json = False,
+    _quiet: options.Quiet = False,
 ) -> None:
-    """Write the rollouts with their advantages, and show where the signal is.
+    """Compute an advantage for each step, and write the rollouts with it.
 
-    Conversations of verifiers and rLLM are written as they were read, with the advantages in them,
-    unless --out is a .parquet file or there is an --interval.
+    The output has the columns of the input and, in addition, advantage and reason, and
+    advantage_TERM and reason_TERM for each term of the recipe. Where there is no credit, the
+    advantage is null and the reason says why.
 
-    Adds the columns advantage and reason, and advantage_TERM and reason_TERM for each term of the
-    recipe. An advantage is null where there is no credit; the reason says why.
+    Sessions of verifiers and rLLM keep their format, with advantages in it, unless the output is a
+    .parquet file or has intervals.
+
+    Examples:
+        ascribe credit examples/conversations.jsonl -o credited.jsonl
+        ascribe credit examples/conversations.jsonl -o credited.parquet --recipe gigpo --set gamma=1
+        cat examples/conversations.jsonl | ascribe credit - -o - > credited.jsonl
     """
     estimator = make_recipe(recipe, preset, parameters)
     sessions = options.sessions(form, group, reward, state)
     policies: dict[str, OnProblem] = {name: name for name in get_args(OnProblem)}
     if policy not in policies:
-        screen.wrong_call(unknown("policy", policy, policies))
+        screen.wrong_call(unknown("policy", screen.safe(policy), policies))
     if ray is not None or "://" in out or is_archive(source, int(memory * 2**30)):
         if history is not None or interval:
             name = "--interval" if interval else "--history"
@@ -102,7 +116,7 @@ def credit(
             screen.check_suffix(written)
         screen.keep_inputs([file], [written, history], force=force)
         if history is not None and history.resolve() == written.resolve():
-            screen.wrong_call("--out and --history name the same file; give each its own")
+            screen.wrong_call("--out and --history name the same file", "give each its own")
         inputs = {} if history is None else {"history": _statistics(estimator, history)}
         rollouts = screen.open_rollouts(file, as_json=as_json, columns=columns, **sessions)
         with screen.exits(source, as_json=as_json):
@@ -127,9 +141,10 @@ def credit(
     if as_json:
         screen.print_json(
             {
-                "file": without_credentials(source),
-                "out": without_credentials(out),
-                "recipe": repr(estimator),
+                "file": screen.named(source),
+                "out": screen.named(out),
+                "recipe": estimator.name,
+                "parameters": asdict(estimator),
                 "dropped": {
                     "groups": credited.dropped_groups,
                     "rows": credited.dropped_rows,
@@ -145,8 +160,11 @@ def credit(
     print_notes(credited.notes)
     if credited.left_out:
         names = screen.safe(", ".join(credited.left_out), 400)
-        screen.out.print(Text(f"Dropped columns of an earlier credit: {names}.", style="yellow"))
-    _print(credited, estimator, out)
+        screen.print_summary(
+            Text(f"Dropped columns of an earlier credit: {names}.", style="yellow")
+        )
+    _print(credited, estimator)
+    screen.print_wrote(out)
 
 
 def _credit_archive(
@@ -162,8 +180,8 @@ def _credit_archive(
         path = error.filename if isinstance(error.filename, str) else out
         why = error.strerror or error
         screen.wrong_call(
-            f"cannot open or write {screen.safe(path)}: {screen.safe(why, 200)}; what was done so "
-            "far is kept, and the same call goes on from there"
+            f"cannot open or write {screen.safe(path)}: {screen.safe(why, 200)}",
+            "run the same command again: it continues from what is done",
         )
     except TableError as error:
         screen.refuse(error, as_json=as_json, file=source)
@@ -186,13 +204,13 @@ def make_recipe(name: str, preset: str | None, parameters: list[str]) -> Recipe:
 def print_notes(notes: Sequence[str]) -> None:
     """Print what a recipe says about how it computed a credit."""
     for note in notes:
-        screen.err.print(Text(screen.safe(note, 400), style="yellow"))
+        screen.print_note(note, "yellow")
 
 
 def _statistics(estimator: Recipe, path: Path) -> Any:
     """The statistics that an earlier call wrote; None if the file is not there yet."""
     if not estimator.has_history:
-        screen.wrong_call(f"{estimator.name} has no running statistics; leave --history out")
+        screen.wrong_call(f"{estimator.name} carries no state", "leave out --history")
     try:
         return loads(path.read_text(encoding="utf-8")) if path.exists() else None
     except (OSError, ValueError) as error:
@@ -231,17 +249,27 @@ def _write(
     return [name for name in rollouts.credit.column_names if name not in columns]
 
 
-def _print(credited: ArchiveCredit, estimator: Recipe, out: str) -> None:
+def _in_words(estimator: Recipe) -> str:
+    """The recipe's name, and the parameters that are not its defaults."""
+    changed = [
+        f"{field.name} {getattr(estimator, field.name)}"
+        for field in fields(estimator)
+        if getattr(estimator, field.name) != field.default
+    ]
+    return f"{estimator.name}, {', '.join(changed) or 'with its default parameters'}"
+
+
+def _print(credited: ArchiveCredit, estimator: Recipe) -> None:
     diagnosis = credited.diagnosis
     if credited.report.problems:
         counts = ", ".join(f"{name} {n:,}" for name, n in credited.report.counts().items())
-        screen.out.print(Text(f"Problems (ascribe check says more): {counts}", style="yellow"))
+        screen.print_summary(Text(f"Problems (see ascribe check): {counts}", style="yellow"))
     if credited.dropped_rows:
         groups, rows = credited.dropped_groups, credited.dropped_rows
         lost = f"Dropped {counted(groups, 'group')}, {counted(rows, 'row')}."
-        screen.out.print(Text(lost, style="red"))
+        screen.print_summary(Text(lost, style="red"))
     table = Table(show_header=False)
-    table.add_row("recipe", Text(repr(estimator)))
+    table.add_row("recipe", Text(screen.safe(_in_words(estimator), 400)))
     table.add_row(
         "rows",
         f"{diagnosis.rows:,} in {counted(diagnosis.trajectories, 'trajectory')}, "
@@ -262,5 +290,4 @@ def _print(credited: ArchiveCredit, estimator: Recipe, out: str) -> None:
     table.add_row("mean advantage", f"{diagnosis.mean_advantage:+.4f}")
     table.add_row("groups with equal returns", f"{diagnosis.zero_variance_groups:,}")
     table.add_row("groups apart by penalties", f"{diagnosis.penalty_only_groups:,}")
-    screen.out.print(table)
-    screen.out.print(Text(f"Wrote {screen.safe(out)}.", style="green"))
+    screen.print_summary(table)

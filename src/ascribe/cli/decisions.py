@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
 from ascribe.cli import options, screen
+from ascribe.cli.plain import fail
 from ascribe.decisions import (
     By,
     Decision,
@@ -41,8 +41,8 @@ def decisions(
     files: Annotated[
         list[Path],
         Argument(
-            help="Rollouts or sessions, as for ascribe report; - for standard input. Two files are "
-            "two versions of an agent, the old one first.",
+            help="A file of rollouts or sessions, - for standard input; or two files, of an old "
+            "and a new version of the agent.",
             show_default=False,
             callback=screen.stdin_or,
         ),
@@ -55,41 +55,50 @@ def decisions(
     by: Annotated[
         By,
         Option(
-            help="What one state is: an equal text, an equal key (ascribe states proposes it), or "
-            "a cluster of fingerprints, or of n-grams if the file has none."
+            help="Which steps are in the same state: those with equal text, with an equal key "
+            "(see ascribe states), or in one cluster of fingerprints (of n-grams if the file has "
+            "none)."
         ),
     ] = "text",
     scope: Annotated[
         Scope,
         Option(
-            help="task compares attempts at one task; batch also compares sessions of different "
-            "tasks that met the same state."
+            help="What to compare: attempts at one task, or the sessions of the whole batch that "
+            "were in the same state."
         ),
     ] = "task",
     outcome: Annotated[
-        Outcome, Option(help="Compare sessions by their return, or by whether they won.")
+        Outcome, Option(help="Compare sessions by their return, or by whether they succeeded.")
     ] = "return",
     fail_if: Annotated[
         str | None,
         Option(
-            help="End with exit code 1 if this holds for the file or a decision in it: 'success < "
-            "0.8', or with two files 'drop > 0.1 and q < 0.1'.",
+            help="Exit with code 1 if this is true for the file or one of its decisions, such as "
+            "'success < 0.8', or for two files 'drop > 0.1 and q < 0.1'.",
             show_default=False,
         ),
     ] = None,
     as_json: options.Json = False,
+    _quiet: options.Quiet = False,
 ) -> None:
-    """Print which decisions earned or cost the reward, the most certain first.
+    """Print the decisions that raised or lowered the reward, the most certain first.
 
-    In each state, sessions that acted differently are compared by what they earned in the end, each
-    session once, inside their task; where states are rare, kinds of decisions are compared over
-    tasks. A decision is certain if at most one in ten such findings is expected to be false (q).
-    With two files it prints what changed from the old version of the agent to the new one.
+    Compares sessions of a task that acted differently in the same state, by their final outcome;
+    each session counts once. Where states rarely recur, compares kinds of decisions over all tasks.
+    A decision is certain at a false discovery rate (q) of at most 10 %. With two files, prints what
+    changed from the old version of the agent to the new one.
+
+    Examples:
+        ascribe decisions examples/conversations.jsonl
+        ascribe decisions examples/conversations.jsonl --fail-if "success < 0.1"
+        ascribe decisions old.jsonl new.jsonl --fail-if "drop > 0.1 and q < 0.1"
     """
     if len(files) > 2:
-        screen.wrong_call("give one file, or two: the old version and the new one")
+        screen.wrong_call(
+            f"{len(files)} files are too many", "give one file, or two: the old and the new version"
+        )
     if len(files) == 2 and (by, scope, outcome) != ("text", "task", "return"):
-        screen.wrong_call("--by, --scope and --outcome are for one file; leave them out for two")
+        screen.wrong_call("--by, --scope and --outcome are for one file", "leave them out for two")
     terms = [] if fail_if is None else _terms(fail_if, len(files))
     sessions = options.sessions(form, group, reward, state)
     wanted = {*KNOWN_COLUMNS, "won", "rewritten"}
@@ -122,8 +131,7 @@ def decisions(
         said = failing[0].get("text") or ", ".join(
             f"{name} {failing[0][name]:.3g}" for name, _, _ in terms
         )
-        screen.err.print(Text(f"failed: {fail_if}: {screen.safe(said, 400)}", style="red"))
-        raise typer.Exit(1)
+        fail(f"failed: {fail_if}: {screen.safe(said, 400)}")
 
 
 def _terms(condition: str, files: int) -> list[tuple[str, str, float]]:
@@ -133,8 +141,8 @@ def _terms(condition: str, files: int) -> list[tuple[str, str, float]]:
         match = re.fullmatch(r"\s*(\w+)\s*(<=|>=|<|>)\s*(-?[0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*", part)
         if match is None:
             screen.wrong_call(
-                f"cannot read the condition {screen.safe(part)!r}; write a name, <, <=, > or >=, "
-                "and a number: drop > 0.1 and q < 0.1"
+                f"cannot read the condition '{screen.safe(part)}'",
+                "write a name, <, <=, > or >=, and a number: drop > 0.1 and q < 0.1",
             )
         if match[1] not in FIELDS[files]:
             screen.wrong_call(unknown("name in --fail-if", screen.safe(match[1]), FIELDS[files]))
@@ -192,7 +200,9 @@ def print_decisions(found: Decisions) -> None:
         screen.out.print(table)
     if found.untested:
         forks = f"{counted(found.untested, 'fork')} {'has' if found.untested == 1 else 'have'}"
-        screen.out.print(Text(f"{forks} too few sessions for a test; --json lists some.", "dim"))
+        screen.print_summary(
+            Text(f"{forks} too few sessions for a test; --json lists some.", "dim")
+        )
     _print_notes(found.notes)
 
 

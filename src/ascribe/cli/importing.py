@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import numpy as np
 from rich.table import Table
-from rich.text import Text
 from typer import Argument, Option
 
 from ascribe.archives.convert import write_sessions
@@ -26,8 +25,8 @@ def import_(
     files: Annotated[
         list[Path],
         Argument(
-            help="Sessions: .jsonl, .jsonl.gz, .json, .eval, or folders of such files; - for "
-            "standard input.",
+            help="Files of sessions (.jsonl, .jsonl.gz, .json, .eval or .parquet), folders of such "
+            "files, or - for standard input.",
             show_default=False,
             callback=screen.stdin_or,
         ),
@@ -37,8 +36,10 @@ def import_(
         Option(
             "--out",
             "-o",
-            help="Where to write: .parquet, .jsonl or .jsonl.gz; or a folder, for sessions that do "
-            "not fit into memory, which are written as several .parquet files.",
+            help="File to write: .parquet, .jsonl or .jsonl.gz; - for JSON lines on standard "
+            "output; or a folder for several .parquet files, if the sessions do not fit into "
+            "memory.",
+            callback=screen.stdout_or,
         ),
     ],
     form: options.From = None,
@@ -47,11 +48,17 @@ def import_(
     state: options.State = "auto",
     force: options.Force = False,
     as_json: options.Json = False,
+    _quiet: options.Quiet = False,
 ) -> None:
-    """Turn sessions that other tools wrote into a table of steps.
+    """Convert sessions that other tools wrote into a table of steps.
 
-    Prints what was understood and, for each choice of the state, the share of steps that are alone
-    in theirs and so get no step-level credit.
+    Prints what it read and, for each choice of --state, the share of steps that have no other step
+    in the same state to be compared with.
+
+    Examples:
+        ascribe import examples/conversations.jsonl -o steps.parquet
+        ascribe import logs/ -o steps/ --reward score --group info.task
+        cat examples/conversations.jsonl | ascribe import - -o - > steps.jsonl
     """
     if out.suffix or out.is_file():
         screen.check_suffix(out)
@@ -71,13 +78,12 @@ def import_(
         else:
             imported, facts = _write_parts(import_parts(files, **sessions, progress=progress), out)
     if as_json:
-        screen.print_json({"out": str(out), **facts})
+        screen.print_json({"out": screen.named(out), **facts})
         return
-    screen.out.print(_understood(facts))
-    screen.out.print(_states(imported))
+    screen.print_summary(_understood(facts), _states(imported))
     if advice := imported.advice():
         screen.print_note(advice)
-    screen.out.print(Text(f"Wrote {screen.safe(out)}.", style="green"))
+    screen.print_wrote(out)
 
 
 def _write_parts(parts: Iterator[Imported], folder: Path) -> tuple[Imported, dict[str, Any]]:
@@ -125,7 +131,7 @@ def _understood(facts: dict[str, Any]) -> Table:
     table.add_row("with a reward above 0", counted(facts["rewarded"], "trajectory"))
     table.add_row("cut by a limit", counted(facts["cut"], "trajectory"))
     if facts["problems"]:
-        table.add_row("problems (ascribe check says more)", f"{facts['problems']:,}")
+        table.add_row("problems (see ascribe check)", f"{facts['problems']:,}")
     return table
 
 

@@ -11,12 +11,21 @@ from ascribe.sessions.formats.known import FORMATS
 from ascribe.sessions.formats.states import CHOICES, Choice
 from ascribe.steps.hints import unknown
 
-Json = Annotated[bool, Option("--json", help="Print JSON and nothing else.")]
+Json = Annotated[bool, Option("--json", help="Print one JSON document instead of text.")]
+Quiet = Annotated[
+    bool,
+    Option(
+        "--quiet",
+        "-q",
+        help="Print results and errors alone, without progress, notes and advice.",
+        callback=screen.be_quiet,
+    ),
+]
 File = Annotated[
     Path,
     Argument(
-        help="Rollouts: .parquet, .jsonl, .jsonl.gz or .csv, or sessions, as for ascribe import; "
-        "- for standard input.",
+        help="A file of rollouts (.parquet, .jsonl, .jsonl.gz or .csv) or of sessions that ascribe "
+        "import reads; - for standard input.",
         show_default=False,
         callback=screen.stdin_or,
     ),
@@ -25,45 +34,59 @@ Columns = Annotated[
     list[str],
     Option(
         "--column",
-        help="What the file calls a column: --column reward=score. Repeatable.",
+        help="The name of a column in your file: --column reward=score. Repeatable.",
         show_default=False,
     ),
 ]
 Source = Annotated[
     str,
     Argument(
-        help="Rollouts: .parquet, .jsonl, .jsonl.gz or .csv, sessions, as for ascribe import, or a "
-        "folder of .parquet files; also a URI, such as s3://bucket/folder, or - for standard "
-        "input.",
+        help="A file of rollouts (.parquet, .jsonl, .jsonl.gz or .csv) or of sessions that ascribe "
+        "import reads; a folder of .parquet files; a URI such as s3://bucket/folder; or - for "
+        "standard input.",
         show_default=False,
         callback=screen.stdin_or,
     ),
 ]
 From = Annotated[
     str | None,
-    Option("--from", help=f"Format of sessions; detected by default: {', '.join(FORMATS)}."),
+    Option(
+        "--format",
+        "--from",
+        help=f"Format of the sessions; recognised by default. One of {', '.join(FORMATS)}.",
+        autocompletion=lambda: list(FORMATS),
+    ),
 ]
 Group = Annotated[
     str | None,
-    Option(help="Field of sessions that names the task; dots lead into objects: info.task."),
+    Option(
+        help="Field of a session that names its task. Dots lead into objects, such as info.task."
+    ),
 ]
 Reward = Annotated[
     str | None,
     Option(
-        help="Field of sessions that holds the reward; or a .csv file with the columns session and "
-        "reward."
+        help="Field of a session that holds its reward, or a .csv file with the columns session "
+        "and reward."
     ),
 ]
 State = Annotated[
-    str, Option(help=f"What counts as the state in sessions: auto, {', '.join(CHOICES)}.")
+    str,
+    Option(
+        help=f"What to use as the state of a session's steps: auto, {', '.join(CHOICES)}.",
+        autocompletion=lambda: ["auto", *CHOICES],
+    ),
 ]
 Memory = Annotated[
     float,
-    Option(help="GiB of memory to use; larger tables are processed in parts.", min=0.5),
+    Option(help="Memory to use, in GiB. Larger tables are processed in parts.", min=0.5),
 ]
-Force = Annotated[bool, Option("--force", help="Replace an input, or an earlier output folder.")]
+Force = Annotated[
+    bool, Option("--force", help="Overwrite a file that is read, or a folder of earlier outputs.")
+]
 GroupSize = Annotated[
-    int | None, Option(help="Expected number of trajectories in each group.", min=1)
+    int | None,
+    Option(help="Number of trajectories that each group should have; checked if given.", min=1),
 ]
 
 
@@ -77,23 +100,25 @@ def sessions(form: str | None, group: str | None, reward: str | None, state: str
     return {"form": form, "group": group, "reward": reward, "state": choices[state]}
 
 
-def complete_recipe(incomplete: str) -> list[str]:
-    """The recipes that begin like this, for the shell."""
+def complete_recipe() -> list[str]:
+    """The recipes, for the shell."""
     from ascribe.estimators import RECIPES
 
-    return [name for name in RECIPES if name.startswith(incomplete)]
+    return list(RECIPES)
 
 
 Recipe = Annotated[
     str,
     Option(
-        help="A recipe (ascribe recipes), or module:Name of your own.",
+        help="Name of a recipe (see ascribe recipes), or module:Name for one of your own.",
         autocompletion=complete_recipe,
     ),
 ]
 Preset = Annotated[
-    str | None, Option(help="The recipe as public code computes it; see: ascribe recipes.")
+    str | None,
+    Option(help="Named parameters of the recipe, as in public code (see ascribe recipes NAME)."),
 ]
 Parameters = Annotated[
-    list[str], Option("--set", help="Change a parameter: --set gamma=1.0. Repeatable.")
+    list[str],
+    Option("--set", help="Change a parameter of the recipe: --set gamma=1.0. Repeatable."),
 ]

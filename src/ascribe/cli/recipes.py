@@ -9,6 +9,7 @@ from rich.text import Text
 from typer import Argument
 
 from ascribe.cli import options, screen
+from ascribe.cli.plain import tell
 from ascribe.estimators import RECIPES, Recipe, recipe_class
 
 DEFAULT = (
@@ -21,11 +22,20 @@ DEFAULT = (
 
 def recipes(
     name: Annotated[
-        str | None, Argument(help="One recipe, in full: a name, or module:Name of your own.")
+        str | None,
+        Argument(
+            help="Name of a recipe to show in full, or module:Name for one of your own.",
+            autocompletion=options.complete_recipe,
+        ),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """List the recipes, or one of them with its parameters, defaults and presets."""
+    """List the recipes, or show the parameters and presets of one.
+
+    Examples:
+        ascribe recipes
+        ascribe recipes gigpo
+    """
     if name is not None:
         screen.find_own_code(name)
     selected = []
@@ -35,7 +45,7 @@ def recipes(
         except ValueError as error:
             if name is not None:
                 screen.wrong_call(screen.safe(error, 400))
-            screen.err.print(Text(f"ascribe: {screen.safe(error, 400)}", style="yellow"))
+            tell("warning", screen.safe(error, 400))
     if as_json:
         screen.print_json(
             [
@@ -57,7 +67,7 @@ def recipes(
             presets = ", ".join(kind.presets)
             table.add_row(Text(kind.name, style="bold"), Text(_summary(kind)), kind.paper, presets)
         screen.out.print(table)
-        screen.out.print("One in full: ascribe recipes NAME, or module:Name for a class of yours")
+        screen.out.print("ascribe recipes NAME shows one in full, or module:Name one of your own.")
         screen.out.print(Text(DEFAULT, style="dim"))
     else:
         _in_full(selected[0])

@@ -23,21 +23,27 @@ def report(
     files: Annotated[
         list[Path],
         Argument(
-            help="Rollouts: .parquet, .jsonl, .jsonl.gz or .csv, or sessions that ascribe import "
-            "takes; several files are iterations, in order. Or the folder of a run; - for standard "
-            "input.",
+            help="Files of rollouts (.parquet, .jsonl, .jsonl.gz or .csv) or of sessions that "
+            "ascribe import reads; several files are iterations, in order. Or the folder of a "
+            "training run, or - for standard input.",
             show_default=False,
             callback=screen.stdin_or,
         ),
     ],
-    out: Annotated[Path, Option("--out", "-o", help="The page to write: a .html file.")] = Path(
-        "report.html"
-    ),
+    out: Annotated[
+        Path,
+        Option(
+            "--out",
+            "-o",
+            help="File to write: .html; - for standard output.",
+            callback=screen.stdout_or,
+        ),
+    ] = Path("report.html"),
     recipe: Annotated[
         str | None,
         Option(
-            help="A recipe (ascribe recipes), or module:Name of your own. Default: that of the "
-            f"run, or {DEFAULT}.",
+            help="Name of a recipe (see ascribe recipes), or module:Name for one of your own. "
+            f"Default: the recipe of the run, or {DEFAULT}.",
             autocompletion=options.complete_recipe,
             show_default=False,
         ),
@@ -49,26 +55,39 @@ def report(
     group: options.Group = None,
     reward: options.Reward = None,
     state: options.State = "auto",
-    against: Annotated[str | None, Option(help="Name of another recipe to compare with.")] = None,
-    against_preset: Annotated[
-        str | None, Option(help="Preset of the recipe to compare with.")
+    against: Annotated[
+        str | None,
+        Option(
+            help="Name of a second recipe, to compare the first with.",
+            autocompletion=options.complete_recipe,
+        ),
     ] = None,
+    against_preset: Annotated[str | None, Option(help="Preset of the second recipe.")] = None,
     group_size: options.GroupSize = None,
-    figures: Annotated[Path | None, Option(help="Folder for every figure as SVG and PNG.")] = None,
+    figures: Annotated[
+        Path | None, Option(help="Folder to write each figure to, as SVG and PNG.")
+    ] = None,
     tables: Annotated[
-        Path | None, Option(help="Folder for every table as CSV and Parquet.")
+        Path | None, Option(help="Folder to write each table to, as CSV and Parquet.")
     ] = None,
     memory: options.Memory = 2.0,
     force: options.Force = False,
     as_json: options.Json = False,
+    _quiet: options.Quiet = False,
 ) -> None:
-    """Write one HTML page that shows what earned the reward, and print the surest decisions.
+    """Write an HTML page about the rollouts, their decisions and their credit.
 
-    The page needs no server and no network. It holds the decisions that earned or cost the reward,
-    a browser of trajectories that explains each advantage, and for those who train where the signal
-    is lost. Of the folder of a run (output.folder) it shows the metrics too: success on held-out
-    tasks and the diagnostics of each iteration. A run without output.rollouts has nothing else to
-    show.
+    The page needs no server and no network. It shows the decisions that raised or lowered the
+    reward, a browser of trajectories that explains each advantage, and the steps that give no
+    training signal. For the folder of a training run (output.folder) it also shows the metrics:
+    success on held-out tasks and the diagnostics of each iteration. Without output.rollouts, a run
+    has only these. Prints the most certain decisions.
+
+    Needs the extra report.
+
+    Examples:
+        ascribe report examples/conversations.jsonl -o report.html
+        ascribe report examples/trl_rooms/rollouts_*.parquet --against grpo
     """
     sessions = options.sessions(form, group, reward, state)
     page = run = estimator = None
@@ -106,11 +125,11 @@ def report(
             size = page.write(out, figures=figures, tables=tables)
     summary = None if run is None else run.summary
     if as_json:
-        about = {"out": str(out), "bytes": size, "run": summary}
+        about = {"out": screen.named(out), "bytes": size, "run": summary}
         screen.print_json(about if page is None else about | _described(page))
         return
     _print(page, summary)
-    screen.out.print(Text(f"Wrote {screen.safe(out)} ({size / 1e6:.1f} MB).", style="green"))
+    screen.print_wrote(out, f" ({size / 1e6:.1f} MB)")
 
 
 def _described(page: Picture) -> dict[str, object]:

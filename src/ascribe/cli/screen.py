@@ -2,6 +2,7 @@
 
 import atexit
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,6 +24,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from ascribe.cli.plain import fail, tell_error
 from ascribe.steps.files import SUFFIXES, Rollouts
 from ascribe.steps.hints import duration, unknown
 from ascribe.steps.problems import Severity, TableError, one_line, without_credentials
@@ -48,22 +50,39 @@ STYLES = {
 
 MAX_STDIN = 2**34
 """Bytes that standard input may have."""
+MAGIC = {b"PAR1": ".parquet", b"\x1f\x8b": ".jsonl.gz", b"PK\x03\x04": ".eval"}
+"""How binary files begin, and the suffix of their format."""
+
 _spooled: list[Path] = []
-"""Files with the content of standard input."""
+"""Files with the content of standard input, or for standard output."""
+_quiet = False
+"""Whether progress, notes and advice are left out."""
 
 
 def safe(text: object, most: int = 80) -> str:
     """Untrusted text, printable on one line, without the credentials of a URI."""
+    return one_line(named(text), most)
+
+
+def named(text: object) -> str:
+    """A path as it was given, without the credentials of a URI."""
     shown = without_credentials(text)
     for path in _spooled:
         shown = shown.replace(str(path), "-")
-    return one_line(shown, most)
+    return shown
+
+
+def be_quiet(value: bool) -> bool:
+    """Leave out progress, notes and advice, or print them."""
+    global _quiet  # noqa: PLW0603 (a command sets it once)
+    _quiet = value
+    return value
 
 
 def stdin_or(value: Any) -> Any:
     """The path, or paths, of an argument; in the place of ``-`` a file with standard input.
 
-    The file is removed when Python exits. It holds lines of JSON, or one JSON document.
+    The file is removed when Python exits. Its format is recognised by how it begins.
     """
     from ascribe.sessions.formats.records import is_document
 
@@ -79,27 +98,61 @@ def stdin_or(value: Any) -> Any:
             if file.tell() + len(block) > MAX_STDIN:
                 wrong_call(f"standard input has more than {MAX_STDIN:,} bytes; name a file")
             file.write(block)
-    if is_document(path):
-        path = path.rename(path.with_suffix(".json"))
+    with path.open("rb") as file:
+        line = file.readline(1 << 16)
+    suffix = next((suffix for magic, suffix in MAGIC.items() if line.startswith(magic)), "")
+    if not suffix and b"," in line and not line.lstrip(b"\xef\xbb\xbf \t").startswith((b"{", b"[")):
+        suffix = ".csv"
+    if suffix or is_document(path):
+        path = path.rename(path.with_name(f"stdin{suffix or '.json'}"))
     _spooled.append(path)
+    return type(value)(path)
+
+
+def stdout_or(ctx: typer.Context, value: Any) -> Any:
+    """The path of an output; for ``-`` a file that goes to standard output when the command ends.
+
+    Everything else that the command prints then goes to standard error.
+    """
+    if value is None or str(value) != "-":
+        return value
+    folder = TemporaryDirectory(prefix="ascribe-")
+    suffix = ".html" if ctx.info_name == "report" else ".jsonl"
+    path = Path(folder.name, f"stdout{suffix}")
+    _spooled.append(path)
+    out.stderr = True
+
+    def finish() -> None:
+        out.stderr = False
+        with folder:
+            if path.exists():
+                with path.open("rb") as file:
+                    shutil.copyfileobj(file, sys.stdout.buffer)
+                sys.stdout.buffer.flush()
+
+    ctx.call_on_close(finish)
     return type(value)(path)
 
 
 def print_json(value: Any) -> None:
     """One JSON document on standard output; NaN and infinity, which JSON lacks, are null in it."""
-    print(json.dumps(without_nan(value), indent=2, ensure_ascii=True, allow_nan=False, default=str))
+    text = json.dumps(without_nan(value), indent=2, ensure_ascii=True, allow_nan=False, default=str)
+    print(text, file=out.file)
 
 
-def wrong_call(message: str) -> NoReturn:
-    """Print what is wrong with the call, and exit with code 2."""
-    err.print(Text(f"ascribe: {message}", style="red"))
-    raise typer.Exit(2)
+def wrong_call(message: str, hint: str = "") -> NoReturn:
+    """Print what is wrong with the call and what to do, and exit with code 2."""
+    fail(message, hint, code=2)
 
 
 def check_suffix(path: Path) -> None:
     """Exit with code 2 unless this can be a file of rollouts, by its suffix."""
     if not path.name.endswith(SUFFIXES):
-        wrong_call(f"cannot tell the format of {safe(path)}; end it in {SUFFIXES}")
+        suffixes = ", ".join(SUFFIXES[:-1])
+        wrong_call(
+            f"cannot tell the format of {safe(path)}",
+            f"give it one of the suffixes {suffixes} or {SUFFIXES[-1]}",
+        )
     if path.is_dir():
         wrong_call(f"{safe(path)} is a folder; name a file that can be replaced")
 
@@ -166,7 +219,7 @@ def settings(texts: list[str], form: str = "--set takes name=value") -> dict[str
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            wrong_call(f"{form}, not {safe(text)!r}")
+            wrong_call(f"{form}, not '{safe(text)}'")
         try:
             values[name] = json.loads(value)
         except ValueError:
@@ -180,7 +233,7 @@ def column_names(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, _, own = text.partition("=")
         if not name or not own:
-            wrong_call(f"--column takes name=own, such as reward=score, not {safe(text)!r}")
+            wrong_call(f"--column takes name=own, such as reward=score, not '{safe(text)}'")
         if name not in KNOWN_COLUMNS:
             wrong_call(unknown("column", safe(name), KNOWN_COLUMNS))
         columns[name] = own
@@ -199,15 +252,21 @@ def refuse(error: TableError, *, as_json: bool, file: str | Path) -> NoReturn:
         worst = max((problem.severity for problem in error.problems), default=Severity.FATAL)
         print_json(
             {
-                "file": without_credentials(file),
+                "file": named(file),
                 "refused": True,
                 "worst": worst.name.lower(),
                 "problems": [problem.as_dict() for problem in error.problems],
             }
         )
     else:
-        err.print(problem_table(error.problems))
-        err.print(Text(f"{safe(file, 300)}: refused; nothing was computed.", style="bold red"))
+        for problem in error.problems:
+            numbers = ", ".join(f"{int(row):,}" for row in problem.rows[:3])
+            more = f" and {problem.row_count - 3:,} more" if problem.row_count > 3 else ""
+            rows = f"{'row' if problem.row_count == 1 else 'rows'} {numbers}{more} of "
+            where = f"{rows if numbers else ''}{safe(file, 300)}"
+            what = f"{safe(problem.detail, 300)} ({problem.kind.label}), {where}"
+            tell_error(what, problem.kind.advice)
+        err.print(Text(f"{safe(file, 300)}: refused; nothing was computed."), soft_wrap=True)
     raise typer.Exit(1)
 
 
@@ -251,9 +310,23 @@ def open_rollouts(
     return rollouts
 
 
-def print_note(text: str) -> None:
+def print_note(text: str, style: str = "dim") -> None:
     """Print what was understood on standard error; a command is not broken into lines."""
-    err.print(Text(safe(text, 2_000), style="dim"), soft_wrap=": ascribe " in text)
+    if not _quiet:
+        err.print(Text(safe(text, 2_000), style=style), soft_wrap=": ascribe " in text)
+
+
+def print_wrote(path: object, more: str = "") -> None:
+    """Print where the result is, unless that is standard output."""
+    if not _quiet and (shown := safe(path)) != "-":
+        out.print(Text(f"Wrote {shown}{more}.", style="green"))
+
+
+def print_summary(*lines: Any) -> None:
+    """Print what is worth knowing about a result that is in a file."""
+    for line in lines:
+        if not _quiet:
+            out.print(line)
 
 
 @contextmanager
@@ -263,6 +336,9 @@ def progress(title: str, patience: float = 1.0) -> Iterator[Any]:
     A bar in a terminal, after a second; elsewhere, such as in a log of SLURM, a line now and then.
     """
     started = time.monotonic()
+    if _quiet:
+        yield lambda _: None
+        return
     if not err.is_terminal:
         yield _progress_lines(title, started)
         return

@@ -23,11 +23,15 @@ from ascribe.steps.table import KNOWN_COLUMNS, StepTable
 def show(
     file: options.File,
     trajectory: Annotated[
-        str | None, Option(help="Name of a trajectory; the first one by default.")
+        str | None, Option(help="Name of the trajectory. Default: the first one.")
     ] = None,
     recipe: Annotated[
         str | None,
-        Option(help=f"Credit by this recipe; by default the credit in the file, else {DEFAULT}."),
+        Option(
+            help="Name of a recipe to compute the credit with, or module:Name. Default: the credit "
+            f"in the file, else {DEFAULT}.",
+            autocompletion=options.complete_recipe,
+        ),
     ] = None,
     preset: options.Preset = None,
     parameters: options.Parameters = [],  # noqa: B006 (typer copies it)
@@ -37,8 +41,16 @@ def show(
     reward: options.Reward = None,
     state: options.State = "auto",
     as_json: options.Json = False,
+    _quiet: options.Quiet = False,
 ) -> None:
-    """Show one trajectory step by step: state, action, reward, advantage and its terms."""
+    """Show one trajectory step by step, with its rewards and advantages.
+
+    Takes the credit in the file unless a recipe is named, and computes one if there is none.
+
+    Examples:
+        ascribe show examples/conversations.jsonl
+        ascribe show examples/trl_rooms/rollouts_00000.parquet --recipe gigpo --json
+    """
     sessions = options.sessions(form, group, reward, state)
     rollouts = screen.open_rollouts(
         file,
@@ -59,7 +71,7 @@ def show(
     more = rollouts.table.trajectory.values.size - 1
     if more > 0:
         others = "trajectory" if more == 1 else "trajectories"
-        screen.out.print(Text(f"{more:,} more {others}; pick one with --trajectory.", "dim"))
+        screen.print_summary(Text(f"{more:,} more {others}; choose one with --trajectory.", "dim"))
 
 
 def _credit(
@@ -76,9 +88,7 @@ def _credit(
         try:
             return {c: rollouts.credit.column(c).to_pylist() for c in rollouts.credit.column_names}
         except (ValueError, OverflowError):  # times that Python cannot hold
-            screen.wrong_call(
-                "the credit in the file is no numbers; name a --recipe to compute one"
-            )
+            screen.wrong_call("the credit in the file has no numbers", "compute one with --recipe")
     estimator = make_recipe(name or DEFAULT, preset, parameters)
     with screen.exits(file, as_json=as_json):
         credit = assign(rollouts.table, estimator, "keep").credit
@@ -92,10 +102,13 @@ def _rows(table: StepTable, trajectory: str | None) -> Ints:
         screen.wrong_call("the file has no rows")
     names = list(table.trajectory.values)
     if not names:
-        screen.wrong_call("no row names its trajectory; ascribe check says more")
+        screen.wrong_call("no row names its trajectory", "ascribe check says what to write")
     if trajectory is not None and trajectory not in names:
         first = ", ".join(screen.safe(name, 30) for name in names[:5])
-        screen.wrong_call(f"no trajectory {trajectory!r}; there are {len(names):,}: {first}, ...")
+        screen.wrong_call(
+            f"there is no trajectory '{screen.safe(trajectory)}'",
+            f"there are {len(names):,}, such as {first}",
+        )
     codes, padding = table.trajectory.codes, table.flag("padding", default=False)
     real = codes[~padding & (codes >= 0)]
     code = int(real.min(initial=len(names) - 1)) if trajectory is None else names.index(trajectory)

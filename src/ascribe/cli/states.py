@@ -28,14 +28,20 @@ MEANINGS = {
 
 def states(
     file: options.File,
-    text: Annotated[str, Option(help="Column with the texts of states.")] = "state",
+    text: Annotated[str, Option(help="Column with the text of the states.")] = "state",
     truth: Annotated[
-        str | None, Option(help="Column with the true states, to compare.", show_default=False)
+        str | None,
+        Option(help="Column with the true states, to compare with the key.", show_default=False),
     ] = None,
     out: Annotated[
         Path | None,
         Option(
-            "--out", "-o", help="Write the rollouts with keys as their states.", show_default=False
+            "--out",
+            "-o",
+            help="File to write, with the keys as states: .parquet, .jsonl or .jsonl.gz; - for "
+            "JSON lines on standard output.",
+            show_default=False,
+            callback=screen.stdout_or,
         ),
     ] = None,
     columns: options.Columns = [],  # noqa: B006 (typer copies it)
@@ -45,11 +51,17 @@ def states(
     state: options.State = "auto",
     force: options.Force = False,
     as_json: options.Json = False,
+    _quiet: options.Quiet = False,
 ) -> None:
-    """Propose a canonical key for states: lists sorted, clocks and counters removed.
+    """Propose a key that makes equal states equal: without clocks, counters and list order.
 
-    Shows every rule that merges states, and what the key does to the groups of states. A rule is
-    refused if what it removes predicts returns or next states in trajectories that were left out.
+    Shows each rule that makes states equal, and how many steps have no other step in the same state
+    before and after. A rule is refused if what it removes predicts returns or next states in
+    held-out trajectories.
+
+    Examples:
+        ascribe states examples/conversations.jsonl
+        ascribe states examples/trl_rooms/rollouts_00000.parquet -o keyed.parquet
     """
     if out is not None:
         screen.check_suffix(out)
@@ -67,7 +79,7 @@ def states(
     if as_json:
         found = {"key": asdict(key), "rules": [each._asdict() for each in tried]}
         found |= {"before": asdict(before), "after": asdict(after)}
-        screen.print_json({"file": str(file), "rows": len(table), **found})
+        screen.print_json({"file": screen.named(file), "rows": len(table), **found})
         return
     _print(file, len(table), key, tried, before, after)
 
@@ -82,7 +94,7 @@ def _column(rollouts: Rollouts, name: str) -> Coded:
     if not isinstance(column, Coded):
         texts = [n for n, c in rollouts.table.columns().items() if isinstance(c, Coded)]
         known = (*texts, *rollouts.carried.column_names)
-        screen.wrong_call(f"no column of texts: {unknown('column', screen.safe(name), known)}")
+        screen.wrong_call(f"no column of text: {unknown('column', screen.safe(name), known)}")
     return column
 
 
@@ -106,7 +118,8 @@ def _print(
     if key == StateKey():
         screen.out.print(f"{screen.safe(file)}: nothing to remove or to sort.")
     else:
-        screen.out.print(Text(f"Proposed: {key!r}"))
+        proposed = screen.safe(", ".join(key.rules), 400)
+        screen.out.print(Text(f"Proposed key, with the rules: {proposed}"))
     table = Table()
     for name in ("", "before", "after"):
         table.add_column(name, justify="right" if name else "left")

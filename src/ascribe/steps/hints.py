@@ -15,6 +15,9 @@ DISTRIBUTION = "ascribe-rl"
 DOCS = "https://ascribe-rl.readthedocs.io/en/latest"
 """Where the pages of ``docs`` are published with a release: the address in ``pyproject.toml``."""
 
+PUBLISHED = False
+"""Whether the pages are there; until then messages name the file in the repository."""
+
 
 _OPTIONS = {"form": "--from", "columns": "--column"}
 """Options whose names are not those of arguments."""
@@ -77,8 +80,10 @@ def _source(name: str) -> str:
 
 
 def page(name: str) -> str:
-    """The address of a page of the documentation, by its path in ``docs`` without ``.md``."""
-    return f"{DOCS}/{name}.html"
+    """Where to read a page of the documentation, by its path in ``docs`` without ``.md``."""
+    if PUBLISHED:
+        return f"{DOCS}/{name}.html"
+    return f"docs/{name}.md (in the repository: the site is not published yet)"
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> str:

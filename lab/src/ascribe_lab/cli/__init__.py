@@ -3,39 +3,39 @@
 COMMANDS = {
     "audit": (
         "ascribe_lab.cli.audit:audit",
-        "Score recipes where the truth is known: in small worlds, or for your own policy.",
+        "Compare recipes with exact advantages in small worlds, or on your own policy.",
     ),
     "calibrate": (
         "ascribe_lab.cli.calibrate:calibrate",
-        "Choose the layer, the pooling and the radius of a model's fingerprints for BiPACE.",
+        "Choose the layer, the pooling and the radius of fingerprints for a model.",
     ),
     "rollout": (
         "ascribe_lab.cli.rollout:rollout",
-        "Play groups of episodes and write them to a file that check and credit read.",
+        "Play several episodes of each task, and write them to a file of rollouts.",
     ),
     "eval": (
         "ascribe_lab.cli.rollout:evaluate",
-        "Print how many tasks are solved, by family, with a 95 % interval.",
+        "Play each task of a list, and print the success rate with a 95 % interval.",
     ),
     "replay": (
         "ascribe_lab.cli.replay:replay",
-        "Play on from both sides of each fork of a rollout, and print what it is worth.",
+        "Measure decisions of a rollout: play on from both actions, and compare the results.",
     ),
     "warmup": (
         "ascribe_lab.cli.warmup:warmup",
-        "Train a model for a few updates on an expert's responses, so that its actions are valid.",
+        "Train a model on an expert's responses until its actions are valid.",
     ),
     "train": (
         "ascribe_lab.cli.train:train",
-        "Train by a config; print every value and who set it.",
+        "Train a model with a config file.",
     ),
     "env": (
         "ascribe_lab.cli.env:env",
-        "Environments: which there are, and whether one keeps the contract.",
+        "List the environments and their options, or check one of your own.",
     ),
     "pivots": (
         "ascribe_lab.cli.pivots:pivots",
-        "PivotRL: from expert traces to the turns that are worth training on.",
+        "Find the turns of expert traces that are worth training on (PivotRL).",
     ),
 }
 """Each command: where it is, and the first sentence of its help."""

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 from typer import Option
 
-from ascribe.cli import screen
+from ascribe.cli import options, screen
 from ascribe.steps.hints import unknown
 from ascribe.steps.problems import counted
 from ascribe_lab.cli import play_options
@@ -34,77 +34,91 @@ def audit(
     recipe: Annotated[
         list[str],
         Option(
-            help="Score this recipe as well: a name, or module:Name of your own. Repeatable.",
+            help="Also score this recipe: a name, or module:Name for one of your own. Repeatable.",
             show_default=False,
         ),
     ] = [],  # noqa: B006 (typer copies it)
     world: Annotated[
-        list[str], Option(help="Only in this world. Repeatable.", show_default=False)
+        list[str], Option(help="Run in this world alone. Repeatable.", show_default=False)
     ] = [],  # noqa: B006 (typer copies it)
     size: Annotated[
-        list[int], Option(help="Only this group size. Repeatable.", min=2, show_default=False)
+        list[int],
+        Option(help="Run with this group size alone. Repeatable.", min=2, show_default=False),
     ] = [],  # noqa: B006 (typer copies it)
     full: Annotated[
-        bool, Option("--full", help="Every recipe in every world: up to 15 minutes.")
+        bool, Option("--full", help="Score every recipe in every world; takes up to 15 minutes.")
     ] = False,
     blocks: Annotated[
-        int | None, Option(help="Independent blocks of tasks.", min=2, show_default=False)
+        int | None, Option(help="Number of independent blocks of tasks.", min=2, show_default=False)
     ] = None,
     paraphrase: Annotated[
         float | None, Option(help="Probability that an observation is paraphrased.", min=0, max=1)
     ] = None,
     noise: Annotated[
-        float | None, Option(help="Noise of fingerprints.", min=0, show_default=False)
+        float | None, Option(help="Noise that is added to fingerprints.", min=0, show_default=False)
     ] = None,
     blur: Annotated[
         float | None,
         Option(
-            help="How similar the fingerprints of all states are.", min=0, max=1, show_default=False
+            help="Similarity of the fingerprints of different states.",
+            min=0,
+            max=1,
+            show_default=False,
         ),
     ] = None,
-    plain: Annotated[
-        bool, Option("--plain", help="Let policies learn without momentum too.")
-    ] = False,
-    seed: Annotated[int, Option(help="Seed of all randomness.", min=0)] = 0,
-    processes: Annotated[
-        int, Option(help="Processes that share the work; 0 takes one per core.", min=0)
-    ] = 0,
-    as_json: Annotated[
-        bool, Option("--json", help="Print one JSON object per line and nothing else.")
-    ] = False,
+    plain: Annotated[bool, Option("--plain", help="Also train policies without momentum.")] = False,
+    seed: Annotated[int, Option(help="Random seed.", min=0)] = 0,
+    processes: Annotated[int, Option(help="Number of processes; 0 takes one per core.", min=0)] = 0,
+    as_json: Annotated[bool, Option("--json", help="Print JSON lines instead of tables.")] = False,
     env: Annotated[
         str | None,
-        Option(help="Audit a policy in this environment instead.", show_default=False),
+        Option(
+            help="Audit a policy in this environment, instead of the worlds.", show_default=False
+        ),
     ] = None,
     model: Annotated[
-        str | None, Option(help="With --env: the model folder.", show_default=False)
+        str | None, Option(help="With --env: folder of the model.", show_default=False)
     ] = None,
     settings: play_options.EnvSettings = [],  # noqa: B006 (typer copies it)
     style: play_options.Style = "paper",
-    batches: Annotated[int, Option(help="With --env: batches to play.", min=4)] = 40,
+    batches: Annotated[int, Option(help="With --env: number of batches to play.", min=4)] = 40,
     decisions: Annotated[
-        int, Option(help="With --env: decisions to play on from; 0 for none.", min=0)
+        int,
+        Option(help="With --env: number of decisions to measure by playing on; 0 for none.", min=0),
     ] = 0,
-    groups: Annotated[int, Option(help="With --env: tasks of a batch.", min=1)] = 8,
+    groups: Annotated[int, Option(help="With --env: number of tasks in a batch.", min=1)] = 8,
     max_tokens: play_options.MaxTokens = 512,
     max_turns: play_options.MaxTurns = None,
-    layer: Annotated[int, Option(help="With --env: decoder block of the fingerprints.")] = -2,
+    layer: Annotated[
+        int, Option(help="With --env: layer that gives the fingerprints; -1 is the last.")
+    ] = -2,
     radius: Annotated[
         float | None,
-        Option(help="With --env: radius of clusters of fingerprints.", min=0, show_default=False),
+        Option(
+            help="With --env: radius of the clusters of fingerprints.", min=0, show_default=False
+        ),
     ] = None,
     dtype: play_options.Dtype = None,
     states: play_options.States = "observation",
     work: Annotated[
         Path | None,
-        Option(help="With --env: folder for finished batches, to go on.", show_default=False),
+        Option(
+            help="With --env: folder for finished batches, to continue a stopped audit.",
+            show_default=False,
+        ),
     ] = None,
+    _quiet: options.Quiet = False,
 ) -> None:
-    """Score recipes where the truth is known: in small worlds, or for your own policy.
+    """Compare recipes with exact advantages in small worlds, or on your own policy.
 
     In the worlds, shows how close each recipe comes to the exact policy gradient, and how fast a
-    policy learns with it; the quick audit takes under a minute. With --env and --model, plays many
-    batches and compares each recipe's gradient with one that all batches agree on.
+    policy learns with it; without --full this takes under a minute. With --env and --model, plays
+    many batches and compares the gradient of each recipe with that of all batches together.
+
+    Examples:
+        ascribe audit
+        ascribe audit --recipe my_recipes:MyRecipe --seed 1
+        ascribe audit --env textcraft --model FOLDER
     """
     screen.find_own_code(env or "", *recipe)
     if env is not None and model is not None:
@@ -136,7 +150,7 @@ def audit(
         _print(policy_lines(found, decided), lambda: _print_policy(found, decided), as_json)
         return
     if env is not None or model is not None:
-        screen.wrong_call("give both --env and --model")
+        screen.wrong_call("--env and --model belong together", "give both, or neither")
     from ascribe_lab.audit import ALL_WORLDS, FULL, FULL_FORMS, QUICK, QUICK_FORMS, scored_recipe
     from ascribe_lab.audit import audit as run
     from ascribe_lab.audit.report import json_lines

@@ -12,6 +12,7 @@ from rich.text import Text
 from typer import Option
 
 from ascribe.cli import options, screen
+from ascribe.cli.plain import tell_error
 from ascribe.fingerprints.capture import decoder_blocks
 from ascribe.steps.hints import unknown
 from ascribe.steps.problems import TableError
@@ -25,39 +26,44 @@ from ascribe_lab.models.loading import DTYPES, load_causal_lm, load_smollm2, pac
 
 def calibrate(
     file: options.File,
-    model: Annotated[
-        str, Option(help="Folder of a Hugging Face model (safetensors), or: smollm2.")
-    ],
-    out: Annotated[Path, Option(help="Folder for calibration.yaml.")],
+    model: Annotated[str, Option(help="Folder of a Hugging Face model (safetensors), or smollm2.")],
+    out: Annotated[Path, Option("--out", "-o", help="Folder to write calibration.yaml to.")],
     layers: Annotated[
-        str | None, Option(help="Decoder blocks, from 0: 4,8,12. Ten of them by default.")
+        str | None, Option(help="Layers to try, counted from 0: 4,8,12. Default: ten of them.")
     ] = None,
-    poolings: Annotated[str, Option(help="How tokens become one vector.")] = "last,mean,attention",
+    poolings: Annotated[
+        str, Option(help="Ways of pooling tokens into one vector, to try.")
+    ] = "last,mean,attention",
     radii: Annotated[
-        str, Option(help="Radii at which layers are compared.")
+        str, Option(help="Radii of clusters at which layers are compared.")
     ] = "0.05,0.10,0.15,0.20",
     text_column: Annotated[
         str | None,
-        Option(help="What the model reads; by default prompt, or state if there is none."),
+        Option(help="Column with the text that the model reads. Default: prompt, else state."),
     ] = None,
     chat: Annotated[
-        bool, Option("--chat", help="Wrap each text in the model's chat template.")
+        bool, Option("--chat", help="Put each text into the chat template of the model.")
     ] = False,
     max_rows: Annotated[
-        int, Option(help="About how many rows to use; 0 for all of them.", min=0)
+        int, Option(help="Approximate number of rows to use; 0 for all.", min=0)
     ] = 600,
     max_tokens: Annotated[
-        int, Option(help="Read only so many tokens at the end of each text.", min=1)
+        int, Option(help="Number of tokens to read at the end of each text.", min=1)
     ] = 1024,
     dtype: Annotated[
-        str, Option(help=f"Data type of the computation: {', '.join(DTYPES)}.")
+        str, Option(help=f"Data type to compute in: {', '.join(DTYPES)}.")
     ] = "float32",
-    seed: Annotated[int, Option(help="Seed of the probe's folds.", min=0)] = 0,
+    seed: Annotated[int, Option(help="Random seed of the folds of the probe.", min=0)] = 0,
     as_json: options.Json = False,
+    _quiet: options.Quiet = False,
 ) -> None:
-    """Choose the layer, the pooling and the radius of a model's fingerprints for BiPACE.
+    """Choose the layer, the pooling and the radius of fingerprints for a model.
 
     Reads rollouts with the column family, and writes calibration.yaml, which training reads.
+    Recipes that compare states by fingerprints use it, such as those of BiPACE.
+
+    Examples:
+        ascribe calibrate played.parquet --model smollm2 -o calibration
     """
     layer_indices = _numbers(layers, "--layers", int) if layers else None
     scanned = _numbers(radii, "--radii", float)
@@ -74,7 +80,7 @@ def calibrate(
     column = text_column or ("prompt" if "prompt" in columns else "state")
     if column not in columns:
         others = "".join(f"; {screen.safe(note.detail)}" for note in rollouts.notes)
-        screen.wrong_call(f"no column {screen.safe(column)!r} to read{others}")
+        screen.wrong_call(f"there is no column '{screen.safe(column)}' to read{others}")
     try:
         selected = select_rows(rollouts, column, max_rows or None)
     except TableError as error:
@@ -84,7 +90,7 @@ def calibrate(
     actor, tokenizer = _load(model, dtype)
     blocks = len(decoder_blocks(actor)[1])
     if chat and not tokenizer.chat_template:
-        screen.wrong_call("the tokenizer has no chat template; leave out --chat")
+        screen.wrong_call("the tokenizer has no chat template", "leave out --chat")
     try:
         with screen.progress("calibrating") as report:
             calibration = calibrate_model(
@@ -129,7 +135,7 @@ def _numbers(text: str, option: str, kind: Any) -> list[Any]:
         return sorted({kind(item) for item in text.split(",")})
     except ValueError:
         screen.wrong_call(
-            f"{option} takes numbers with commas between them, not {screen.safe(text)!r}"
+            f"{option} takes numbers with commas between them, not '{screen.safe(text)}'"
         )
 
 
@@ -146,7 +152,7 @@ def _refuse(reason: str, file: Path, *, as_json: bool) -> NoReturn:
     if as_json:
         screen.print_json({"file": str(file), "refused": True, "detail": reason})
     else:
-        screen.err.print(Text(f"{screen.safe(file)}: {screen.safe(reason, 400)}", style="bold red"))
+        tell_error(f"{screen.safe(reason, 400)}, {screen.safe(file)}")
     raise typer.Exit(1)
 
 
@@ -171,7 +177,7 @@ def _print(calibration: Calibration, selected: CalibrationRows, blocks: int, out
             f"cluster, {calibration.probed:,} rows of all groups to probe. "
             "Use more with --max-rows."
         )
-        screen.out.print(Text(note, style="dim"))
+        screen.print_summary(Text(note, style="dim"))
     screen.out.print(_table(calibration))
     if len(calibration.decided_at) == 1 and calibration.decided_at[0] in FINER:
         note = f"No layer is healthy at a larger radius than {calibration.decided_at[0]:g}."
@@ -194,7 +200,7 @@ def _print(calibration: Calibration, selected: CalibrationRows, blocks: int, out
             "this one came closest."
         )
         screen.out.print(Text(note, style="yellow"))
-    screen.out.print(Text(f"Wrote {screen.safe(out / 'calibration.yaml')}.", style="green"))
+    screen.print_wrote(out / "calibration.yaml")
 
 
 def _table(calibration: Calibration) -> Table:

@@ -11,44 +11,58 @@ from rich.text import Text
 from typer import Argument, Option
 
 from ascribe.cli import options, screen
+from ascribe.cli.plain import App
 from ascribe.steps.problems import counted
 from ascribe_lab.cli import play_options
 from ascribe_lab.envs.faults import ContractFinding, ContractReport
 from ascribe_lab.envs.registry import Entry, catalogue, list_options
 from ascribe_lab.rollout.setup import Setup
 
-env = typer.Typer(
+env = App(
     name="env",
-    help="Environments: which there are, and whether one keeps the contract.",
-    no_args_is_help=True,
+    help="""List the environments and their options, or check one of your own.
+
+    Examples:
+        ascribe env list
+        ascribe env check sokoban
+    """,
 )
 
 
 EnvironmentName = Annotated[
     str,
     Argument(
-        help="An environment of ascribe env list, or package.module:factory.", show_default=False
+        help="Name of an environment (see ascribe env list), or package.module:factory.",
+        show_default=False,
+        autocompletion=play_options.complete_environment,
     ),
 ]
 
 
 @env.command("list")
 def list_environments(as_json: options.Json = False) -> None:
-    """List the environments and adapters, and whether what each needs is installed."""
+    """List the environments and adapters, and whether what each needs is installed.
+
+    Examples:
+        ascribe env list
+    """
     entries = catalogue()
     if as_json:
         screen.print_json([asdict(entry) for entry in entries])
     else:
         screen.out.print(_overview(entries))
-        screen.out.print("What one takes: ascribe env options NAME")
-        screen.out.print("Check your own: ascribe env check package.module:factory")
+        screen.out.print("ascribe env options NAME lists the options of one.")
+        screen.out.print("ascribe env check package.module:factory checks one of your own.")
 
 
 @env.command("options")
 def options_command(name: EnvironmentName, as_json: options.Json = False) -> None:
     """List the options of an environment: type, default and meaning.
 
-    Give them to check, rollout, eval, warmup and train with --set name=value.
+    Set them with --set name=value for check, rollout, eval, warmup and train.
+
+    Examples:
+        ascribe env options sokoban
     """
     screen.find_own_code(name)
     try:
@@ -72,17 +86,21 @@ def options_command(name: EnvironmentName, as_json: options.Json = False) -> Non
 def check(
     name: EnvironmentName,
     settings: play_options.EnvSettings = [],  # noqa: B006 (typer copies it)
-    seeds: Annotated[int, Option(help="How many seeds are played.", min=1)] = 5,
-    max_steps: Annotated[int, Option(help="An episode is left after so many steps.", min=1)] = 200,
+    seeds: Annotated[int, Option(help="Number of seeds to play.", min=1)] = 5,
+    max_steps: Annotated[int, Option(help="Most steps of an episode.", min=1)] = 200,
     limit: Annotated[
-        float, Option(help="Seconds that each part of the check may take.", min=0.001)
+        float, Option(help="Timeout of each part of the check, in seconds.", min=0.001)
     ] = 300.0,
     as_json: options.Json = False,
 ) -> None:
-    """Play an environment and list every breach of the contract, and what to do about it.
+    """Check that an environment keeps the contract, and list each violation with its fix.
 
-    Ends with exit code 0 if the contract is kept, 1 if a finding is an error or worse, 2 if there
-    is no such environment, it is not installed, or it does not take the options.
+    The exit code is 0 if the environment keeps the contract, 1 if there is an error, 2 if there is
+    no such environment, it is not installed, or it does not take the options.
+
+    Examples:
+        ascribe env check sokoban
+        ascribe env check package.module:factory --set name=value
     """
     chosen = screen.settings(settings)
     screen.find_own_code(name)
@@ -105,7 +123,7 @@ def _json(value: Any) -> str:
     try:
         return json.dumps(value)
     except TypeError:
-        return repr(value)
+        return str(value)
 
 
 def _overview(entries: list[Entry]) -> Table:

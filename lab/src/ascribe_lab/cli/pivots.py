@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -13,6 +13,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 from ascribe.cli import options, screen
+from ascribe.cli.plain import App, fail, tell_error
 from ascribe.steps.problems import TableError, counted
 from ascribe_lab.cli import play_options
 from ascribe_lab.cli.train import (
@@ -53,60 +54,85 @@ MOST_SHOWN = 20
 BAR = 40
 """Characters of the longest bar of a histogram."""
 
-pivots = typer.Typer(
+pivots = App(
     name="pivots",
-    help="PivotRL: from expert traces to the turns that are worth training on.",
-    no_args_is_help=True,
+    help="""Find the turns of expert traces that are worth training on (PivotRL).
+
+    Examples:
+        ascribe pivots extract traces.jsonl -o candidates.jsonl
+        ascribe pivots profile candidates.jsonl --model http://localhost:8000
+        ascribe pivots select candidates.jsonl --verifier tool_call -o pivots.jsonl
+    """,
 )
 
 CandidatesArgument = Annotated[
-    Path, Argument(help="Candidates, from ascribe pivots extract.", show_default=False)
+    Path,
+    Argument(help="File of candidates that ascribe pivots extract wrote.", show_default=False),
 ]
 AnswersOption = Annotated[
-    Path | None, Option(help="The journal of responses. Default: beside the candidates.")
+    Path | None, Option(help="File of the sampled responses. Default: beside the candidates.")
 ]
 VerifierOption = Annotated[
-    str, Option(help='A verifier by name, or as JSON: {"any": ["tool_call", "shell"]}.')
+    str, Option(help='Name of a verifier, or JSON such as {"any": ["tool_call", "shell"]}.')
 ]
 ThresholdOption = Annotated[
-    float, Option(help="Keep turns with a mean reward below this (λ_diff).")
+    float, Option(help="Keep turns whose mean reward is below this (λ_diff).")
 ]
 KeptOption = Annotated[
-    int | None, Option("-k", help="Use the first K responses. Default: all.", min=1)
+    int | None, Option("-k", help="Number of responses of each turn to use. Default: all.", min=1)
 ]
 LabelOption = Annotated[
     str | None,
     Option(
-        help="Whose responses, if the journal holds those of several: the model, how it was "
-        "sampled, or both."
+        help="Which responses to use, if the file has those of several models or samplings: name "
+        "the model, the sampling, or both."
     ),
 ]
-BatchOption = Annotated[int, Option(help="Responses that are requested at once.", min=1)]
+BatchOption = Annotated[int, Option(help="Number of responses to request at once.", min=1)]
 
 
 @pivots.command("extract")
 def extract_command(
     traces: Annotated[
         list[Path],
-        Argument(help="Files of traces: .jsonl, .jsonl.gz or .parquet.", show_default=False),
+        Argument(
+            help="Files of traces: .jsonl, .jsonl.gz or .parquet; - for standard input.",
+            show_default=False,
+            callback=screen.stdin_or,
+        ),
     ],
-    out: Annotated[Path, Option(help="Where to write the candidates, as JSON lines.")],
-    seed: Annotated[int, Option(help="For rollouts: their --seed.", min=0)] = 0,
+    out: Annotated[
+        Path,
+        Option(
+            "--out",
+            "-o",
+            help="File to write the candidates to, as JSON lines; - for standard output.",
+            callback=screen.stdout_or,
+        ),
+    ],
+    seed: Annotated[
+        int, Option(help="For rollouts: the --seed that they were played with.", min=0)
+    ] = 0,
     first: Annotated[
-        int | None, Option(help="For files of ascribe eval: its --first.", min=0)
+        int | None,
+        Option(help="For files of ascribe eval: the --first that they were played with.", min=0),
     ] = None,
     lost: Annotated[
-        bool, Option("--lost", help="For rollouts: include episodes that were not won.")
+        bool, Option("--lost", help="For rollouts: include episodes that did not succeed.")
     ] = False,
     skip_bad: Annotated[
-        bool, Option("--skip-bad", help="Leave out traces that cannot be read.")
+        bool,
+        Option("--skip-bad", help="Leave out traces that cannot be read, instead of stopping."),
     ] = False,
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
-    """Make a candidate of every assistant turn: the whole history, and the action.
+    """Make a candidate of each assistant turn: the messages before it, and its action.
 
-    Ends with exit code 1 if a trace cannot be read, with every reason and what to do about it.
+    The exit code is 1 if a trace cannot be read; each reason is printed with its fix.
+
+    Examples:
+        ascribe pivots extract traces.jsonl -o candidates.jsonl
     """
     screen.keep_inputs(traces, [out], force=force)
     with _errors():
@@ -121,7 +147,7 @@ def extract_command(
         facts = {"traces": extracted.traces, "turns": extracted.turns, "candidates": count}
         problems = [problem.as_dict() for problem in extracted.problems]
         screen.print_json(
-            {"out": str(out), **facts, "skipped": extracted.skipped, "problems": problems}
+            {"out": screen.named(out), **facts, "skipped": extracted.skipped, "problems": problems}
         )
         return
     if extracted.problems:
@@ -134,18 +160,21 @@ def extract_command(
     screen.out.print(
         Text(f"{counted(extracted.traces, 'trace')}, {turns}: {counted(count, 'candidate')}.")
     )
-    _say_wrote(out)
+    screen.print_wrote(out)
 
 
 @pivots.command("profile")
 def profile_command(
     candidates: CandidatesArgument,
-    model: Annotated[str, Option(help="A model folder, smollm2, or http://... of a server.")],
+    model: Annotated[
+        str, Option(help="A model folder, smollm2, or the http:// address of a server.")
+    ],
     answers: AnswersOption = None,
-    k: Annotated[int, Option("-k", help="Responses to each candidate.", min=1)] = 8,
+    k: Annotated[int, Option("-k", help="Number of responses to each candidate.", min=1)] = 8,
     batch: BatchOption = 64,
     limit: Annotated[
-        int | None, Option(help="Stop after so many responses; continue later.", min=1)
+        int | None,
+        Option(help="Stop after this number of responses; the same command continues.", min=1),
     ] = None,
     temperature: play_options.Temperature = 1.0,
     max_tokens: play_options.MaxTokens = 512,
@@ -153,17 +182,25 @@ def profile_command(
     dtype: play_options.Dtype = None,
     context: play_options.Context = None,
     served: Annotated[
-        str | None, Option(help="For a server: the name of its model, if it has several.")
+        str | None, Option(help="For a server with several models: name of the model.")
     ] = None,
     label: Annotated[
-        str | None, Option(help="The model's name in the journal. Default: its name.")
+        str | None,
+        Option(help="Name of the model in the file of responses. Default: its own name."),
     ] = None,
     as_json: options.Json = False,
+    _quiet: options.Quiet = False,
 ) -> None:
-    """Sample K responses to each candidate; continue where a killed run ended."""
+    """Sample several responses of a model to each candidate.
+
+    The same command continues a run that was stopped, and requests no response twice.
+
+    Examples:
+        ascribe pivots profile candidates.jsonl --model http://localhost:8000 -k 8
+    """
     journal = answers or journal_beside(candidates)
     if journal.exists() and candidates.exists() and journal.samefile(candidates):
-        screen.wrong_call("--answers names the candidates; responses go to a file of their own")
+        screen.wrong_call("--answers names the file of candidates", "name another file")
     task = ProfileTask(
         str(candidates.absolute()),
         str(journal.absolute()),
@@ -206,7 +243,15 @@ def profile_command(
 def select_command(
     candidates: CandidatesArgument,
     verifier: VerifierOption,
-    out: Annotated[Path, Option(help="Where to write the pivots, as JSON lines.")],
+    out: Annotated[
+        Path,
+        Option(
+            "--out",
+            "-o",
+            help="File to write the pivots to, as JSON lines; - for standard output.",
+            callback=screen.stdout_or,
+        ),
+    ],
     answers: AnswersOption = None,
     threshold: ThresholdOption = LAMBDA_DIFF,
     k: KeptOption = None,
@@ -214,9 +259,13 @@ def select_command(
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
-    """Keep the turns with mixed outcomes that are still hard: variance > 0, mean < threshold.
+    """Keep the turns that the model gets right sometimes, but not often.
 
-    Ends with exit code 1 if no turn is kept.
+    These have responses of different rewards, and a mean reward below the threshold. The exit code
+    is 1 if no turn is kept.
+
+    Examples:
+        ascribe pivots select candidates.jsonl --verifier tool_call -o pivots.jsonl
     """
     inputs = (candidates, answers or journal_beside(candidates))
     screen.keep_inputs(inputs, [out], force=force)
@@ -229,14 +278,13 @@ def select_command(
             write_pivots(out, selection.kept, facts)
     left_out = selection.counts
     if as_json:
-        screen.print_json({"out": str(out), "kept": kept, "left_out": left_out, **facts})
+        screen.print_json({"out": screen.named(out), "kept": kept, "left_out": left_out, **facts})
     else:
         _print_rows({name: f"{count:,}" for name, count in {"kept": kept, **left_out}.items()})
     if not kept:
-        screen.err.print(Text("No turn is a pivot; nothing was written.", style="bold red"))
-        raise typer.Exit(1)
+        fail("no turn is a pivot; nothing was written")
     if not as_json:
-        _say_wrote(out)
+        screen.print_wrote(out)
 
 
 @pivots.command("report")
@@ -247,10 +295,14 @@ def report_command(
     threshold: ThresholdOption = LAMBDA_DIFF,
     k: KeptOption = None,
     label: LabelOption = None,
-    examples: Annotated[int, Option(help="How many pivots to show.", min=0)] = 3,
+    examples: Annotated[int, Option(help="Number of pivots to show.", min=0)] = 3,
     as_json: options.Json = False,
 ) -> None:
-    """Show where the signal is, and what a strict reward would miss of it."""
+    """Print how many turns have a signal, and how many a strict reward would miss.
+
+    Examples:
+        ascribe pivots report candidates.jsonl --verifier tool_call
+    """
     with _errors():
         _, scored, facts = _score(candidates, answers, verifier, k, label)
         metrics = report(scored, threshold, examples)
@@ -266,24 +318,30 @@ def train_command(
     engine: EngineOption = "trl",
     settings: KeySetting = [],  # noqa: B006 (typer copies it)
     every: Annotated[
-        int | None, Option(help="Profile and select again every so many iterations.", min=1)
+        int | None, Option(help="Profile and select again after this number of iterations.", min=1)
     ] = None,
-    k: Annotated[int, Option("-k", help="Responses to each candidate.", min=2)] = 8,
+    k: Annotated[int, Option("-k", help="Number of responses to each candidate.", min=2)] = 8,
     threshold: ThresholdOption = LAMBDA_DIFF,
     sample: Annotated[
-        int | None, Option(help="Profile so many candidates, drawn anew each time.", min=1)
+        int | None,
+        Option(help="Number of candidates to profile, drawn anew each time. Default: all.", min=1),
     ] = None,
     batch: BatchOption = 64,
     backend: play_options.Backend = "transformers",
     dry_run: DryFlag = False,
     resume: ResumeFlag = False,
     as_json: options.Json = False,
+    _quiet: options.Quiet = False,
 ) -> None:
-    """Train on pivots by a config; print every value and where it was set.
+    """Train a model on pivots with a config file.
 
-    With --every the file of the config holds candidates: the model is profiled, its pivots are
-    selected, and it trains on them for so many iterations; then from the beginning. Ends with exit
-    code 1 if there is no pivot at the start.
+    With --every N, the file that the config names holds candidates. Ascribe profiles the model,
+    selects pivots, trains on them for N iterations, and repeats. The exit code is 1 if there is no
+    pivot at the start.
+
+    Examples:
+        ascribe pivots train examples/train/pivots_textcraft.yaml --dry-run
+        ascribe pivots train config.yaml --every 10
     """
     with by_config(config, engine, settings, dry_run=dry_run, as_json=as_json) as loaded:
         if loaded.environment.name != ENVIRONMENT:
@@ -301,9 +359,9 @@ def train_command(
             try:
                 done = train_in_rounds(loaded, engine, rounds, resume=resume, on_round=_print_round)
             except ProfilingError as error:
-                _fail(error, "The finished rounds are kept; the same command with --resume.")
+                fail(screen.safe(error, 400), "continue with the same command and --resume")
             if not done[-1].kept:
-                screen.err.print(Text("No turn is a pivot any more.", style="bold red"))
+                tell_error("no turn is a pivot any more")
             if not done[0].kept:
                 raise typer.Exit(1)
         print_model_path(loaded)
@@ -318,15 +376,9 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except (JudgeBudgetError, ServerError, JournalError, ProfilingError) as error:
-        _fail(error, "The responses so far are kept; the same command continues.")
+        fail(screen.safe(error, 400), "the responses so far are kept; the same command continues")
     except (ImportError, OSError, ValueError, TypeError) as error:
         screen.wrong_call(screen.safe(error, 400))
-
-
-def _fail(error: Exception, advice: str) -> NoReturn:
-    screen.err.print(Text(f"ascribe: {screen.safe(error, 400)}", style="red"))
-    screen.err.print(Text(advice))
-    raise typer.Exit(1) from error
 
 
 def _score(
@@ -338,7 +390,9 @@ def _score(
     turns = read_turns(candidates)
     journal = answers or journal_beside(candidates)
     if not journal.exists():
-        screen.wrong_call(f"there is no {screen.safe(journal)}; run ascribe pivots profile first")
+        screen.wrong_call(
+            f"there is no {screen.safe(journal)}", "sample responses with ascribe pivots profile"
+        )
     responses = list(read_responses(journal))
     source = _source({(response.model, response.sampling) for response in responses}, label)
     selected = [r for r in responses if (r.model, r.sampling) == source]
@@ -354,25 +408,23 @@ def _score(
 def _source(sources: set[tuple[str, str]], label: str | None) -> tuple[str, str]:
     """The one model and sampling that the label selects."""
     if not sources:
-        screen.wrong_call("the journal holds no responses; run ascribe pivots profile first")
+        screen.wrong_call(
+            "the file of responses is empty", "sample some with ascribe pivots profile"
+        )
     matching = sorted(source for source in sources if label in (None, *source, " ".join(source)))
     if len(matching) != 1:
-        for source in (matching or sorted(sources))[:MOST_SHOWN]:
-            # Without line breaks, so that it can be copied.
-            choice = screen.safe(quote(" ".join(source)), 1_000)
-            screen.err.print(Text(f"  --label {choice}"), soft_wrap=True)
         reason = f"responses of {len(matching)} models or samplings, and one is needed"
         if not matching:
-            reason = f"no responses of {screen.safe(label)!r}"
-        screen.wrong_call(f"the journal holds {reason}: give one of the options above")
+            reason = f"no responses of '{screen.safe(label)}'"
+        choices = [f"--label {quote(' '.join(source))}" for source in matching or sorted(sources)]
+        lines = [screen.safe(choice, 1_000) for choice in choices[:MOST_SHOWN]]
+        screen.wrong_call(
+            f"the file of responses has {reason}", "\n  ".join(["give one of", *lines])
+        )
     return matching[0]
 
 
 # Printing.
-
-
-def _say_wrote(path: Path) -> None:
-    screen.out.print(Text(f"Wrote {screen.safe(path)}.", style="green"))
 
 
 def _print_round(done: Round) -> None:

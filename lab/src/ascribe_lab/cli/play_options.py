@@ -5,63 +5,79 @@ from typing import Annotated
 from typer import Option
 
 
-def complete_environment(incomplete: str) -> list[str]:
-    """The environments that begin like this, for the shell."""
+def complete_environment() -> list[str]:
+    """The environments, for the shell."""
     from ascribe_lab.envs.registry import ENVIRONMENTS, plugins
 
-    return [name for name in (*ENVIRONMENTS, *plugins()) if name.startswith(incomplete)]
+    return [*ENVIRONMENTS, *plugins()]
 
 
 Env = Annotated[
     str,
     Option(
         "--env",
-        help="An environment (ascribe env list), or package.module:factory.",
+        help="Name of an environment (see ascribe env list), or package.module:factory.",
         autocompletion=complete_environment,
     ),
 ]
 Model = Annotated[
     str,
     Option(
-        help="A model folder, smollm2, http://... of an OpenAI-compatible server, random, expert "
-        "or faulty (the expert with slips)."
+        help="Who plays: a model folder, smollm2, the http:// address of an OpenAI-compatible "
+        "server, random, expert, or faulty (the expert with some random actions)."
     ),
 ]
-Backend = Annotated[
-    str, Option(help="Who runs a model folder: transformers, or vllm in this process.")
-]
+Backend = Annotated[str, Option(help="How to run a model folder: transformers or vllm.")]
 Dtype = Annotated[
-    str | None, Option(help="Type to compute in, such as bfloat16. Default: the backend's.")
+    str | None,
+    Option(help="Data type to compute in, such as bfloat16. Default: that of the backend."),
 ]
-States = Annotated[str, Option(help="The column state: observation, or environment (its own key).")]
+States = Annotated[
+    str,
+    Option(
+        help="What to write as the state: observation, or environment (the environment's own key)."
+    ),
+]
 Context = Annotated[
-    int | None, Option(help="Tokens that prompt and response may have together.", min=2)
+    int | None, Option(help="Most tokens of a prompt and its response together.", min=2)
 ]
 Tokenizer = Annotated[
-    str | None, Option(help="For a server: the folder with its model's tokenizer.")
+    str | None, Option(help="For a server: folder with the tokenizer of its model.")
 ]
 EnvSettings = Annotated[
-    list[str], Option("--set", help="An option of the environment: --set depth=2. Repeatable.")
+    list[str], Option("--set", help="Set an option of the environment: --set depth=2. Repeatable.")
 ]
 Style = Annotated[
-    str, Option(help="Prompts: paper (think, then act), plain (short) or choices (a letter each).")
+    str,
+    Option(
+        help="Style of the prompts: paper (think, then act), plain (short), or choices (name an "
+        "action by its letter)."
+    ),
 ]
-Seed = Annotated[int, Option(help="The same seed gives the same tasks.", min=0)]
-Temperature = Annotated[float, Option(help="0 takes the likeliest token.", min=0.0)]
-MaxTokens = Annotated[int, Option(help="Tokens that a response may have.", min=1)]
+Seed = Annotated[int, Option(help="Random seed; the same seed gives the same tasks.", min=0)]
+Temperature = Annotated[
+    float,
+    Option(help="Sampling temperature; 0 takes the most likely token.", min=0.0),
+]
+MaxTokens = Annotated[int, Option(help="Most tokens of a response.", min=1)]
 MaxTurns = Annotated[
-    int | None, Option(help="Decisions of an episode. Default: the environment's limit.", min=1)
+    int | None,
+    Option(help="Most steps of an episode. Default: the limit of the environment.", min=1),
 ]
 Pool = Annotated[
-    str, Option(help="Where environments run: processes, or serial (here, no limits).")
+    str,
+    Option(
+        help="How environments run: processes, or serial (in this process, without time limits)."
+    ),
 ]
-Workers = Annotated[int, Option(help="Processes of the pool.", min=1)]
-StepLimit = Annotated[float, Option(help="Seconds that one step may take.", min=0.001)]
+Workers = Annotated[int, Option(help="Number of worker processes.", min=1)]
+StepLimit = Annotated[float, Option(help="Timeout of a step, in seconds.", min=0.001)]
 EpisodeLimit = Annotated[
-    float | None, Option(help="Seconds that an episode may spend in its environment.")
+    float | None,
+    Option(help="Timeout of an episode in its environment, in seconds. Default: none."),
 ]
 MemoryLimit = Annotated[
     float | None,
-    Option(help="GiB of data that a worker may have. Default: the machine's.", min=0.001),
+    Option(help="Memory limit of a worker, in GiB. Default: none.", min=0.001),
 ]
-Retries = Annotated[int, Option(help="How often a failed episode is tried again.", min=0)]
+Retries = Annotated[int, Option(help="Number of retries of a failed episode.", min=0)]

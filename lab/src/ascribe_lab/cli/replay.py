@@ -28,19 +28,25 @@ VERDICTS = {"confirmed": "green", "refuted": "bold red", "open": "", "refused": 
 def replay(
     file: options.File,
     count: Annotated[
-        int, Option("--continuations", "-k", help="Sessions to continue from each side.", min=2)
+        int, Option("--continuations", "-k", help="Episodes to play on from each action.", min=2)
     ] = 32,
-    most: Annotated[int, Option("--forks", help="How many forks, the surest first.", min=1)] = 20,
+    most: Annotated[
+        int,
+        Option("--forks", help="Number of decisions to measure, the most certain first.", min=1),
+    ] = 20,
     temperature: play_options.Temperature = 1.0,
     retries: play_options.Retries = 2,
     as_json: options.Json = False,
     **shared: Any,
 ) -> None:
-    """Play on from both sides of each fork of a rollout, and print what it is worth.
+    """Measure decisions of a rollout: play on from both actions, and compare the results.
 
-    Takes a file of ascribe rollout with the options that it was played with, the seed among them.
-    The environment must return to a state when the same actions are replayed; a fork at which it
-    does not is refused. Exit code 1 if all are.
+    Takes a file of ascribe rollout, and the options that it was played with, also the seed. The
+    environment must reach the same state when the same actions are replayed; where it does not, the
+    decision is refused. The exit code is 1 if all decisions are refused.
+
+    Examples:
+        ascribe replay played.parquet --env sokoban --model random -k 8
     """
     wanted = {*KNOWN_COLUMNS, *READ_BACK}
     rollouts = screen.open_rollouts(file, as_json=as_json, wanted=wanted.__contains__)

@@ -9,12 +9,12 @@ from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args
 
-import typer
 from rich.table import Table
 from rich.text import Text
 from typer import Option
 
 from ascribe.cli import options, screen
+from ascribe.cli.plain import fail, tell
 from ascribe.steps.hints import unknown
 from ascribe.steps.problems import counted
 from ascribe_lab.cli import play_options
@@ -55,6 +55,7 @@ def prepare(
     step_limit: play_options.StepLimit = 60.0,
     episode_limit: play_options.EpisodeLimit = None,
     memory_limit: play_options.MemoryLimit = None,
+    _quiet: options.Quiet = False,
     *,
     temperature: float,
     groups: int = 1,
@@ -126,19 +127,30 @@ def _play(
 
 @with_play_options
 def rollout(
-    out: Annotated[Path, Option(help="Where to write: .parquet, .jsonl or .jsonl.gz.")],
-    groups: Annotated[int, Option(help="How many tasks.", min=1)] = 16,
-    size: Annotated[int, Option(help="How many episodes of each task.", min=1)] = 8,
+    out: Annotated[
+        Path, Option("--out", "-o", help="File to write: .parquet, .jsonl or .jsonl.gz.")
+    ],
+    groups: Annotated[int, Option(help="Number of tasks.", min=1)] = 16,
+    size: Annotated[int, Option(help="Number of episodes of each task.", min=1)] = 8,
     temperature: play_options.Temperature = 1.0,
     states: play_options.States = "observation",
     smallest_group: Annotated[
-        int | None, Option(help="Trajectories that a group needs to count. Default: all.", min=1)
+        int | None,
+        Option(help="Drop groups with fewer completed episodes. Default: --size.", min=1),
     ] = None,
     retries: play_options.Retries = 2,
     as_json: options.Json = False,
     **shared: Any,
 ) -> None:
-    """Play groups of episodes and write them to a file that check and credit read."""
+    """Play several episodes of each task, and write them to a file of rollouts.
+
+    The same command continues a rollout that was stopped. The exit code is 1 if no episode was
+    completed.
+
+    Examples:
+        ascribe rollout --env sokoban --model expert --groups 2 --size 2 -o played.parquet
+        ascribe rollout --env textcraft --model smollm2 -o played.parquet
+    """
     screen.check_suffix(out)
     if states not in get_args(States):
         screen.wrong_call(unknown("states", screen.safe(states), get_args(States)))
@@ -148,16 +160,24 @@ def rollout(
 
 @with_play_options
 def evaluate(
-    tasks: Annotated[int, Option(help="How many tasks.", min=1)] = 100,
-    first: Annotated[int, Option(help="The number of the first task.", min=0)] = 0,
-    repeats: Annotated[int, Option(help="Episodes of each task.", min=1)] = 1,
+    tasks: Annotated[int, Option(help="Number of tasks.", min=1)] = 100,
+    first: Annotated[int, Option(help="Number of the first task, counted from 0.", min=0)] = 0,
+    repeats: Annotated[int, Option(help="Number of episodes of each task.", min=1)] = 1,
     temperature: play_options.Temperature = 0.4,
-    out: Annotated[Path | None, Option(help="Also write the episodes to this file.")] = None,
+    out: Annotated[
+        Path | None,
+        Option("--out", "-o", help="File to write the episodes to: .parquet or .jsonl."),
+    ] = None,
     retries: play_options.Retries = 2,
     as_json: options.Json = False,
     **shared: Any,
 ) -> None:
-    """Print how many tasks are solved, by family, with a 95 % interval."""
+    """Play each task of a list, and print the success rate with a 95 % interval.
+
+    Examples:
+        ascribe eval --env sokoban --model random --tasks 4
+        ascribe eval --env textcraft --model http://localhost:8000 --out played.parquet
+    """
     if out is not None:
         screen.check_suffix(out)
     shared |= {"groups": tasks, "size": repeats, "first": first, "temperature": temperature}
@@ -189,15 +209,16 @@ def _play_to(
                 on_message=lambda line: screen.err.print(Text(screen.safe(line, 300))),
             )
         except BaseException as error:
-            journal = journal_beside(out)
+            journal, hint = journal_beside(out), ""
             if journal.exists() and not isinstance(error, JournalError):
-                kept = f"The episodes so far are in {screen.safe(journal)}: "
-                screen.err.print(Text(f"{kept}run the same command again to continue."))
+                hint = "run the same command again to continue with the episodes in "
+                hint += screen.safe(journal)
             if isinstance(error, PoolBrokenError | ServerError):
-                screen.err.print(Text(f"ascribe: {screen.safe(error, 400)}", style="red"))
-                raise typer.Exit(1) from error
+                fail(screen.safe(error, 400), hint)
             if isinstance(error, OSError) and str(error.filename) in {str(out), str(journal)}:
-                screen.wrong_call(f"cannot write {screen.safe(out)}: {error.strerror}")
+                screen.wrong_call(f"cannot write {screen.safe(out)}: {error.strerror}", hint)
+            if hint:
+                tell("hint", hint)
             raise
 
 
@@ -220,8 +241,7 @@ def _report(played: Rollout, out: Path | None, *, as_json: bool) -> None:
     else:
         _print(played, rows, saved)
     if not played.trajectories:
-        screen.err.print(Text("No episode was completed.", style="bold red"))
-        raise typer.Exit(1)
+        fail("no episode was completed")
 
 
 def _print(played: Rollout, rows: list[Success], saved: Path | None) -> None:
@@ -251,9 +271,9 @@ def _print(played: Rollout, rows: list[Success], saved: Path | None) -> None:
     times = f"{clock.seconds:.1f} s: policy {clock.policy_seconds:.1f} s"
     if clock.tokens:
         times += f" ({clock.tokens:,} tokens, {clock.tokens_per_second:,.0f} a second)"
-    screen.err.print(Text(f"{times}, environments {clock.environment_seconds:.1f} s.", style="dim"))
+    screen.print_note(f"{times}, environments {clock.environment_seconds:.1f} s.")
     if saved is not None:
-        screen.out.print(Text(f"Wrote {screen.safe(saved)}.", style="green"))
+        screen.print_wrote(saved)
 
 
 @contextmanager

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
 from ascribe.cli import options, screen
+from ascribe.cli.plain import fail, tell_error
 from ascribe.engines.metrics import NAME as METRICS
 from ascribe.engines.metrics import evaluation_summary, read_metrics
 from ascribe.steps.hints import page, unknown
@@ -27,18 +27,25 @@ from ascribe_lab.train.tiny import tiny_config
 STYLES = {"default": "dim", "file": "", "command line": "bold"}
 
 
-ConfigArgument = Annotated[Path, Argument(help=f"A YAML file; its keys: {page('train')}.")]
-EngineOption = Annotated[str, Option(help=f"Who trains: {', '.join(ENGINES)}.")]
-KeySetting = Annotated[
-    list[str], Option("--set", help="Change a key: --set update.learning_rate=1e-5. Repeatable.")
+ConfigArgument = Annotated[Path, Argument(help=f"Config file in YAML. The keys: {page('train')}.")]
+EngineOption = Annotated[
+    str,
+    Option(help=f"Training engine: {', '.join(ENGINES)}.", autocompletion=lambda: list(ENGINES)),
 ]
-DryFlag = Annotated[bool, Option("--dry-run", help="Check and print the config, and stop.")]
+KeySetting = Annotated[
+    list[str],
+    Option("--set", help="Set a key of the config: --set update.learning_rate=1e-5. Repeatable."),
+]
+DryFlag = Annotated[bool, Option("--dry-run", help="Check and print the config without training.")]
 TinyFlag = Annotated[
     bool,
-    Option("--tiny", help="Try it: a tiny model and small counts on a CPU, into FOLDER_tiny."),
+    Option(
+        "--tiny",
+        help="Try the config on a CPU: with a tiny model, small counts, and FOLDER_tiny as output.",
+    ),
 ]
 ResumeFlag = Annotated[
-    bool, Option("--resume", help="Go on from the last checkpoint, if there is one.")
+    bool, Option("--resume", help="Continue from the last checkpoint, if there is one.")
 ]
 
 
@@ -50,8 +57,18 @@ def train(
     resume: ResumeFlag = False,
     tiny: TinyFlag = False,
     as_json: options.Json = False,
+    _quiet: options.Quiet = False,
 ) -> None:
-    """Train by a config; print every value and who set it."""
+    """Train a model with a config file.
+
+    First prints each value of the config, and where it was set: in the file, on the command line or
+    by default. Needs the extra of the engine.
+
+    Examples:
+        ascribe train examples/train/textcraft_smollm2.yaml --dry-run
+        ascribe train config.yaml --set update.learning_rate=1e-5
+        ascribe train config.yaml --resume
+    """
     with by_config(config, engine, settings, dry_run=dry_run, as_json=as_json) as loaded:
         if tiny:
             loaded = tiny_config(loaded, engine)  # noqa: PLW2901
@@ -78,12 +95,14 @@ def by_config(
             _print(loaded, as_json=as_json)
         yield loaded.config
     except ConfigError as error:
-        screen.wrong_call("\n".join(screen.safe(line, 400) for line in error.problems))
+        *others, last = error.problems
+        for problem in others:
+            tell_error(screen.safe(problem, 400))
+        screen.wrong_call(screen.safe(last, 400))
     except (ImportError, OSError, ValueError, TypeError) as error:
         screen.wrong_call(screen.safe(error, 400))
     except (EngineError, RolloutFailedError) as error:
-        screen.err.print(Text(screen.safe(error, 400), style="bold red"))
-        raise typer.Exit(1) from error
+        fail(screen.safe(error, 400))
 
 
 def _find_own_code(config: Config) -> None:
@@ -110,7 +129,7 @@ def print_model_path(config: Config) -> None:
     folder = Path(config.output.folder)
     if summary := evaluation_summary(read_metrics(folder), config.evaluation.threshold):
         screen.err.print(Text(summary))
-    screen.err.print(Text(f"Wrote {screen.safe(folder / MODEL)}.", style="green"))
+    screen.print_note(f"Wrote {folder / MODEL}.", "green")
 
 
 def _print(loaded: LoadedConfig, *, as_json: bool) -> None:
@@ -135,4 +154,4 @@ def _print(loaded: LoadedConfig, *, as_json: bool) -> None:
         set_by = f"default: {source}" if origin == "default" else origin
         text = screen.safe(json.dumps(value), 200)
         table.add_row(Text(screen.safe(name)), Text(text), Text(set_by, style=STYLES[origin]))
-    screen.out.print(table)
+    screen.print_summary(table)

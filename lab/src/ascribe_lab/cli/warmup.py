@@ -8,7 +8,6 @@ from typing import Annotated, Any, cast
 
 from pydantic import ValidationError
 from rich.table import Table
-from rich.text import Text
 from typer import Option
 
 from ascribe.cli import options, screen
@@ -22,36 +21,44 @@ from ascribe_lab.train.warmup import Demonstration, Schedule, Teacher, warm_up
 
 def warmup(
     env: play_options.Env,
-    model: Annotated[str, Option(help="A model folder, or smollm2.")],
-    out: Annotated[Path, Option(help="Folder to write the model to; new or empty.")],
+    model: Annotated[str, Option(help="Model to train: a folder, or smollm2.")],
+    out: Annotated[Path, Option("--out", "-o", help="New or empty folder to write the model to.")],
     settings: play_options.EnvSettings = [],  # noqa: B006 (typer copies it)
     style: play_options.Style = "plain",
-    policy: Annotated[str, Option(help="The teacher: expert, or random.")] = "expert",
-    episodes: Annotated[int, Option(help="Episodes that the teacher plays.", min=1)] = 200,
+    policy: Annotated[str, Option(help="Whose actions to learn: expert, or random.")] = "expert",
+    episodes: Annotated[int, Option(help="Number of episodes to play for examples.", min=1)] = 200,
     noise: Annotated[
         float,
         Option(
-            help="Share of decisions at which a random action replaces the expert's, which "
-            "the model learns all the same."
+            help="Share of steps at which a random action is played instead of the expert's; the "
+            "model still learns the expert's."
         ),
     ] = 0.0,
     layout: Annotated[
-        str, Option(help="That of the training to come, update.layout: step, or trajectory.")
+        str, Option(help="Layout of the later training (update.layout): step, or trajectory.")
     ] = "step",
-    steps: Annotated[int, Option(help="Updates.", min=1)] = 20,
-    batch: Annotated[int, Option(help="Decisions of an update.", min=1)] = 8,
+    steps: Annotated[int, Option(help="Number of updates.", min=1)] = 20,
+    batch: Annotated[int, Option(help="Number of examples in an update.", min=1)] = 8,
     learning_rate: Annotated[
-        float, Option(help="The highest; it rises over a tenth of the steps, then falls.")
+        float,
+        Option(help="Highest learning rate; it rises over a tenth of the updates, then falls."),
     ] = 5e-5,
     seed: play_options.Seed = 0,
     context: play_options.Context = None,
-    device: Annotated[str, Option(help="Where to train: cpu, or cuda.")] = "cpu",
+    device: Annotated[str, Option(help="Device to train on: cpu, or cuda.")] = "cpu",
     max_turns: play_options.MaxTurns = None,
     pool: play_options.Pool = "processes",
     workers: play_options.Workers = 2,
     as_json: options.Json = False,
+    _quiet: options.Quiet = False,
 ) -> None:
-    """Train a model for a few updates on an expert's responses, so that its actions are valid."""
+    """Train a model on an expert's responses until its actions are valid.
+
+    A short supervised start before reinforcement learning. Needs the extra trl.
+
+    Examples:
+        ascribe warmup --env textcraft --model smollm2 -o warm
+    """
     screen.find_own_code(env)
     try:
         setup = Setup(env, screen.settings(settings), style, cast("PoolName", pool), workers)
@@ -89,7 +96,7 @@ def warmup(
     table.add_row("examples", examples)
     table.add_row("loss", f"{done.first_loss:.3f} to {done.last_loss:.3f} nats a token")
     screen.out.print(table)
-    screen.out.print(Text(f"Wrote {screen.safe(out)}.", style="green"))
+    screen.print_wrote(out)
 
 
 @contextmanager

@@ -1,0 +1,198 @@
+"""Help and errors as plain text: examples in every help, ``error:`` and ``hint:`` in two lines."""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from inspect import cleandoc
+from pathlib import Path
+from textwrap import dedent, indent
+from typing import Any, NoReturn, get_args
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.exceptions import TyperException
+from typer.models import CommandFunctionType
+
+COLORS = {"error": "red", "warning": "yellow", "hint": "cyan"}
+VALUES = {"--set": "NAME=VALUE", "--column": "NAME=OWN"}
+KINDS = {int: "N", float: "X", Path: "PATH", bool: ""}
+WIDTH = 100
+"""Most columns of a help."""
+
+WORDS = (
+    (r"^Invalid value for (.*?): Input should ", r"\1 must "),
+    (r"^Invalid value for (.*?): (Value error, )?", r"\1: "),
+    (r"a valid integer.*", "a whole number"),
+    (r"a valid number.*", "a number"),
+    (r"greater than or equal to", "at least"),
+    (r"less than or equal to", "at most"),
+    (r"^Missing option", "missing option"),
+    (r"^Missing argument", "missing"),
+    (r"^Missing command", "missing command"),
+    (r"^No such (\w+):? ", r"there is no \1 "),
+    (r"^Got unexpected extra argument(\(s\))? \((.*)\)$", r"unexpected argument \2"),
+    (r"^Option (\S+) requires an argument$", r"\1 needs a value"),
+    (r"^Option (\S+) does not take a value$", r"\1 takes no value"),
+)
+"""What the parser says, and what is printed instead."""
+NO_ADVICE = re.compile(r"(it is|it was|the|this|and|about|in) ")
+"""How what follows a semicolon begins if it is part of the error."""
+
+
+def tell(kind: str, text: str) -> None:
+    """Print ``kind: text`` on standard error, in one line that can be copied."""
+    mark = f"{kind}:"
+    if "NO_COLOR" not in os.environ:
+        mark = typer.style(mark, fg=COLORS[kind], bold=True)
+    typer.echo(f"{mark} {text}", err=True)
+
+
+def tell_error(message: str, hint: str = "") -> None:
+    """Print what is wrong and, in a second line, what to do: the hint, or what follows "; "."""
+    what, _, advice = message.partition("; ")
+    if not advice or hint or NO_ADVICE.match(advice):
+        what, advice = message, hint
+    tell("error", what)
+    if advice:
+        tell("hint", advice)
+
+
+def fail(message: str, hint: str = "", code: int = 1) -> NoReturn:
+    """Print what is wrong and what to do, and exit."""
+    tell_error(message, hint)
+    raise typer.Exit(code)
+
+
+def tell_usage(error: TyperException) -> None:
+    """Print what the parser finds wrong with a call, in plain words."""
+    from ascribe.steps.problems import one_line  # with numpy, which a help does without
+
+    message = re.sub(r" / '-\w'|'", "", str(error.format_message())).strip().rstrip(".")
+    message, _, guess = message.partition(". Did you mean ")
+    possible = getattr(error, "possibilities", None)
+    if possible:
+        message, guess = message.partition(" (Possible")[0], " or ".join(possible)
+    for said, plain in WORDS:
+        message = re.sub(said, plain, message)
+    context = getattr(error, "ctx", None)
+    hint = f"did you mean {guess.rstrip('?')}?" if guess else ""
+    if context and not hint and "; " not in message:
+        hint = f"{context.command_path} --help shows how to call it"
+    tell_error(one_line(message, 400), hint)
+
+
+class PlainHelp:
+    """Help and errors of a command or a group; its docstring may end with ``Examples:``."""
+
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Run the command; usage errors are printed as all others."""
+        try:
+            code = super().main(*args, standalone_mode=False, **extra)  # type: ignore[misc]
+        except TyperException as error:
+            if not standalone_mode:
+                raise
+            tell_usage(error)
+            code = error.exit_code
+        except typer.Abort:
+            tell("error", "stopped")
+            code = 1
+        if standalone_mode:
+            sys.exit(code)
+        return code
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters, each with a word for its value."""
+        return [_named(each) for each in super().get_params(ctx)]  # type: ignore[misc]
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The usage without braces around arguments."""
+        pieces = super().collect_usage_pieces(ctx)  # type: ignore[misc]
+        return [re.sub(r"^\{(.*)\}", r"\1", piece) for piece in pieces]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """What it does, how it is called, details, examples, arguments and options."""
+        text, _, examples = cleandoc(getattr(self, "help", None) or "").partition("Examples:\n")
+        summary, _, details = text.strip().partition("\n\n")
+        formatter.write_text(summary)
+        formatter.write_paragraph()
+        self.format_usage(ctx, formatter)  # type: ignore[attr-defined]
+        if details:
+            formatter.write_paragraph()
+            formatter.write_text(details)
+        if examples:
+            formatter.write("\nExamples:\n" + indent(f"{dedent(examples).strip()}\n", "  "))
+        self.format_options(ctx, formatter)  # type: ignore[attr-defined]
+
+
+class PlainCommand(PlainHelp, TyperCommand):
+    """A command with plain help and errors."""
+
+
+class PlainGroup(PlainHelp, TyperGroup):
+    """A group of commands with plain help and errors; alone it shows its help."""
+
+    def overview(self, ctx: Any) -> str:
+        """What is printed without a command."""
+        return str(ctx.get_help())
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments; without any, the overview is printed and the program ends."""
+        if not args and not ctx.resilient_parsing:
+            typer.echo(self.overview(ctx))
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """The commands, then the options."""
+        self.format_commands(ctx, formatter)
+        TyperCommand.format_options(self, ctx, formatter)  # type: ignore[arg-type]
+
+    def panels(self) -> Mapping[str, Iterable[str]]:
+        """The headings of the help, each with the commands under it."""
+        return {"Commands": self.commands}
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """The commands with their summaries, by heading."""
+        for heading, names in self.panels().items():
+            if rows := [
+                (name, cleandoc(self.commands[name].help or "").partition("\n\n")[0])
+                for name in names
+                if name in self.commands
+            ]:
+                with formatter.section(heading):
+                    formatter.write_dl([(name, " ".join(said.split())) for name, said in rows])
+
+
+class App(typer.Typer):
+    """Commands with plain help and errors."""
+
+    def __init__(self, *, cls: type[PlainGroup] = PlainGroup, **settings: Any) -> None:
+        settings = {"add_completion": False, "pretty_exceptions_enable": False} | settings
+        context = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
+        super().__init__(cls=cls, rich_markup_mode=None, context_settings=context, **settings)
+
+    def command(
+        self, *args: Any, **settings: Any
+    ) -> Callable[[CommandFunctionType], CommandFunctionType]:
+        """As typer's, with plain help."""
+        return super().command(*args, cls=PlainCommand, **settings)
+
+
+def _named(parameter: Any) -> Any:
+    """The parameter of a command, with a word for its value, or none if it is a flag."""
+    kind = parameter.type_descriptor.annotation
+    kind = next(iter(get_args(kind)), kind)  # of a list, what it holds
+    named = KINDS.get(kind, "TEXT")
+    if not parameter.opts[0].startswith("-"):
+        named = parameter.name.upper()
+        parameter.display_type_rich = lambda ctx: None  # noqa: ARG005 (as typer calls it)
+    if parameter.metavar is None:
+        parameter.metavar = VALUES.get(parameter.opts[0], named)
+    parameter._get_number_range_help_str = lambda: _range(parameter.min, parameter.max)
+    return parameter
+
+
+def _range(least: float | None, most: float | None) -> str | None:
+    ends = {"at least": least, "at most": most}
+    return ", ".join(f"{name} {end:g}" for name, end in ends.items() if end is not None) or None
