@@ -13,6 +13,7 @@ from inspect import cleandoc, getsource
 from itertools import pairwise
 from math import inf
 from pathlib import Path
+from textwrap import dedent
 from typing import Literal, get_args, get_origin, get_type_hints
 
 from packaging.requirements import Requirement
@@ -21,7 +22,7 @@ from ascribe.cli import load_command
 from ascribe.estimators import RECIPES, Recipe
 from ascribe.estimators.credit import Reason
 from ascribe.situations import SITUATIONS, States
-from ascribe.steps.hints import command_line
+from ascribe.steps.hints import command_line, page
 from ascribe.steps.problems import ProblemKind, Severity
 from ascribe.steps.table import (
     FLAG_COLUMNS,
@@ -43,12 +44,23 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     )
 
 
+def linked(advice: str) -> str:
+    """Advice for a terminal, with its page of the documentation as a link."""
+    name = r"([\w/]+)"
+    said = re.escape(page("NAME")).replace("NAME", name)
+    return re.sub(said, r"[\1](\1.md)", advice)
+
+
 def kinds() -> str:
     """Every problem, worst first, with what to do about it."""
     parts = []
     for severity in sorted(Severity, reverse=True):
         with command_line():
-            rows = [(f"`{k.label}`", k.advice) for k in ProblemKind if k.severity is severity]
+            rows = [
+                (f"`{kind.label}`", linked(kind.advice))
+                for kind in ProblemKind
+                if kind.severity is severity
+            ]
         parts += [f"### {severity.name.capitalize()}", table(("problem", "what to do"), rows)]
     return "\n\n".join(parts)
 
@@ -179,7 +191,7 @@ def _attributes(docstring: str) -> dict[str, str]:
 
 
 def options(*command: str) -> str:
-    """The arguments and options of a command, as the command itself knows them."""
+    """The examples, arguments and options of a command, as the command itself knows them."""
     rows = []
     name, *inner = command
     found = load_command(name)
@@ -191,7 +203,9 @@ def options(*command: str) -> str:
         plain = parameter.default in (None, False, []) or callable(parameter.default)
         default = "" if plain else f"`{parameter.default}`"
         rows.append((f"`{name}`", "required" if parameter.required else default, parameter.help))
-    return table(("option", "default", "meaning"), rows)
+    examples = dedent(found.help.partition("Examples:\n")[2]).strip()
+    listed = table(("option", "default", "meaning"), rows)
+    return f"```sh\n{examples}\n```\n\n{listed}" if examples else listed
 
 
 def dependencies(*groups: str) -> str:

@@ -161,7 +161,7 @@ def _refused(row: dict[str, object]) -> bool:
 def test_every_command_has_a_section() -> None:
     names = _commands({name: load_command(name) for name in commands()})
     page = text("docs/commands.md")
-    assert sorted(re.findall(r"^## ascribe (.+)$", page, re.MULTILINE)) == sorted(names)
+    assert sorted(re.findall(r"^### ascribe (.+)$", page, re.MULTILINE)) == sorted(names)
     for command in names:
         assert f"<!-- generate: options {command} -->" in page
 

@@ -324,7 +324,7 @@ def train_command(
     threshold: ThresholdOption = LAMBDA_DIFF,
     sample: Annotated[
         int | None,
-        Option(help="Number of candidates to profile, drawn anew each time. Default: all.", min=1),
+        Option(help="Number of candidates to profile, drawn again each time. Default: all.", min=1),
     ] = None,
     batch: BatchOption = 64,
     backend: play_options.Backend = "transformers",
