@@ -72,6 +72,13 @@ def test_every_page_that_a_message_names_is_there() -> None:
     assert project["urls"]["Documentation"] == hints.DOCS
 
 
+def test_a_page_is_a_file_until_the_site_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "docs/howto/state.md (in the repository: the site is not published yet)"
+    assert hints.page("howto/state") == said
+    monkeypatch.setattr(hints, "PUBLISHED", True)
+    assert hints.page("howto/state") == f"{hints.DOCS}/howto/state.html"
+
+
 def test_no_message_or_page_installs_the_other_project() -> None:
     """``pip install ascribe`` brings a package of somebody else."""
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]

@@ -125,16 +125,10 @@ class Root(PlainGroup):
         if args[0] in LABORATORY and args[0] not in commands():
             ctx.fail(
                 f"{args[0]} is a command of the laboratory, which is not installed; "
-                "run: pip install ascribe-lab (in a clone: pip install ./lab)"
+                "install it with: pip install ascribe-lab (in a clone: pip install ./lab)"
             )
         name, command, rest = super().resolve_command(ctx, args)
         return name, load_command(name) if name in commands() else command, rest
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of a name; loaded if a shell asks for completions."""
-        if ctx.resilient_parsing and cmd_name in commands():
-            return load_command(cmd_name)
-        return super().get_command(ctx, cmd_name)
 
 
 HELP = """Compute which steps of LLM agents earned the reward.

@@ -252,7 +252,7 @@ def _write(
 def _in_words(estimator: Recipe) -> str:
     """The recipe's name, and the parameters that are not its defaults."""
     changed = [
-        f"{field.name} {getattr(estimator, field.name)}"
+        f"{field.name} {screen.as_set(getattr(estimator, field.name))}"
         for field in fields(estimator)
         if getattr(estimator, field.name) != field.default
     ]

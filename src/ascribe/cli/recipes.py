@@ -88,6 +88,9 @@ def _in_full(kind: type[Recipe]) -> None:
     for column in ("parameter", "default", *kind.presets):
         table.add_column(column)
     for parameter, default in _parameters(kind).items():
-        presets = (str(preset.get(parameter, "")) for preset in kind.presets.values())
-        table.add_row(parameter, Text(str(default)), *presets)
+        presets = (
+            screen.as_set(preset[parameter]) if parameter in preset else ""
+            for preset in kind.presets.values()
+        )
+        table.add_row(parameter, *map(Text, (screen.as_set(default), *presets)))
     screen.out.print(table)

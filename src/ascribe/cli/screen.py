@@ -227,6 +227,11 @@ def settings(texts: list[str], form: str = "--set takes name=value") -> dict[str
     return values
 
 
+def as_set(value: Any) -> str:
+    """A value as ``--set`` takes it."""
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
 def column_names(texts: Sequence[str]) -> dict[str, str]:
     """The values of ``--column name=own``: what the file calls a column of the format."""
     columns = {}

@@ -118,7 +118,8 @@ def _rows(table: StepTable, trajectory: str | None) -> Ints:
 
 
 def _table(steps: list[dict[str, object]], credit: list[str]) -> Table:
-    title = ", ".join(f"{key} {screen.safe(steps[0][key], 40)}" for key in ("group", "trajectory"))
+    named = [key for key in ("group", "trajectory") if steps[0][key] is not None]
+    title = ", ".join(f"{key} {screen.safe(steps[0][key], 40)}" for key in named)
     advantages = [name for name in credit if name.startswith("advantage")]
     table = Table(title=Text(title))
     keys = [key for key in ("iteration", "step") if key in steps[0]]
