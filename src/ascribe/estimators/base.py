@@ -164,8 +164,8 @@ class Recipe:
             if rows := np.flatnonzero(~np.isfinite(values))[:5].tolist():
                 listed = ", ".join(map(str, rows))
                 raise ValueError(
-                    f"{self.name}: {name} is not finite in rows {listed}; rewards or parameters are "
-                    "too large, or the recipe has a bug"
+                    f"{self.name}: {name} is not finite in rows {listed}; rewards or parameters "
+                    "are too large, or the recipe has a bug"
                 )
         alone = credit.alone_share
         if (instead := self.without_recurrence()) and alone > 0.5:
