@@ -132,7 +132,7 @@ def test_a_message_names_arguments_as_its_reader_writes_them() -> None:
     assert setting("revisits", "first") == 'revisits="first"'
     assert 'columns={"reward": "score"}' in missing.advice
     with command_line():
-        assert option("form", "gateway") == "--from gateway"
+        assert option("form", "gateway") == "--format gateway"
         assert option("force", True) == option("force") == "--force"
         assert setting("gamma", 0.5) == "--set gamma=0.5"
         assert setting("revisits", "first") == "--set revisits=first"

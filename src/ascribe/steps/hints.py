@@ -19,7 +19,7 @@ PUBLISHED = False
 """Whether the pages are there; until then messages name the file in the repository."""
 
 
-_OPTIONS = {"form": "--from", "columns": "--column"}
+_OPTIONS = {"form": "--format", "columns": "--column"}
 """Options whose names are not those of arguments."""
 
 _reader = {"command": False}

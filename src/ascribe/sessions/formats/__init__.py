@@ -213,7 +213,7 @@ def import_parts(
         OSError: if a file cannot be opened.
     """
     places = [Path(path) for path in paths]
-    named = {"--from": form, "--group": group, "--reward": reward}
+    named = {"--format": form, "--group": group, "--reward": reward}
     options = [word for name, value in named.items() if value for word in (name, value)]
     arguments = [*map(str, places), *options]
     files, name = _files(places, form)
