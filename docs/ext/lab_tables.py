@@ -5,7 +5,7 @@ from dataclasses import fields, is_dataclass
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from tables import table
+from tables import linked, table
 
 from ascribe_lab.agents import AGENTS, FIELDS, PROBLEMS
 from ascribe_lab.envs.faults import Fault
@@ -45,7 +45,10 @@ def parser_problems() -> str:
 
 def findings() -> str:
     """Every breach of the contract of environments, and what to do about it."""
-    rows = [(f"`{fault.label}`", fault.severity.name.lower(), fault.advice) for fault in Fault]
+    rows = [
+        (f"`{fault.label}`", fault.severity.name.lower(), linked(fault.advice, "../"))
+        for fault in Fault
+    ]
     return table(("finding", "severity", "what to do"), rows)
 
 

@@ -44,11 +44,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     )
 
 
-def linked(advice: str) -> str:
+def linked(advice: str, root: str = "") -> str:
     """Advice for a terminal, with its page of the documentation as a link."""
     name = r"([\w/]+)"
     said = re.escape(page("NAME")).replace("NAME", name)
-    return re.sub(said, r"[\1](\1.md)", advice)
+    return re.sub(said, rf"[\1]({root}\1.md)", advice)
 
 
 def kinds() -> str:

@@ -340,7 +340,7 @@ def train_command(
     pivot at the start.
 
     Examples:
-        ascribe pivots train examples/train/pivots_textcraft.yaml --dry-run
+        ascribe pivots train config.yaml --set model.path=smollm2 --dry-run
         ascribe pivots train config.yaml --every 10
     """
     with by_config(config, engine, settings, dry_run=dry_run, as_json=as_json) as loaded:

@@ -65,7 +65,7 @@ def train(
     by default. Needs the extra of the engine.
 
     Examples:
-        ascribe train examples/train/textcraft_smollm2.yaml --dry-run
+        ascribe train examples/train/arithmetic_ibpo.yaml --dry-run
         ascribe train config.yaml --set update.learning_rate=1e-5
         ascribe train config.yaml --resume
     """
