@@ -7,21 +7,16 @@ each outcome, as its last changes have them. "Ahead" and "behind" in it are diff
 corrected p, counting both looks at the results, is below 0.05.
 """
 
-from math import isnan, nan
 from statistics import mean
 
-from audit_policy_page import OBJECTIVES, PolicyResults
 from common import RESULTS, ROOT, fill_page, read_lines
 from learning_experiment import (
-    ARMS,
     BASE,
-    CONTROLS,
     FIRST_LOOK,
     FULL,
     PRIMARY,
     RECIPES,
     SCORES,
-    predictions,
 )
 
 from ascribe_lab.audit.report import markdown
@@ -261,58 +256,6 @@ def _recipes(figures: Cases) -> str:
     return markdown(["recipe", "AUC", "IQM", f"minus {BASE}", "p", "corrected p", rates_of], rows)
 
 
-def _cells(figures: Cases) -> str:
-    rows = []
-    for place in map("/".join, FULL.cells):
-        for name in _ordered(figures, place):
-            scores = [value(figures[f"{place}/{name}"], metric) for metric in ("auc", "end")]
-            apart = _contrast(figures, name, BASE, place)[0]
-            rows.append([place.replace("/", ", "), name, *scores, apart])
-    return markdown(["cell", "recipe", "AUC", "success at the end", f"AUC minus {BASE}"], rows)
-
-
-def _controls(figures: Cases) -> str:
-    rows = []
-    for name in CONTROLS:
-        case = figures[f"weak/{name} minus {(other := ARMS[name].tuned_as)}"]
-        size = [f"{case['paired_sd']:.3f}", f"{case['seeds']:.0f}"]
-        rows.append([name, other, *_contrast(figures, name, other, "weak"), *size])
-    head = ["control", "minus", "difference", "p", "corrected p", "paired sd", "seeds"]
-    return markdown(head, rows)
-
-
-def _purity(figures: Cases) -> str:
-    arms = [arm for arm in ARMS if "purity" in figures.get(f"{WEAK[0]}/{arm}", {})]
-    rows = [[a, *(f"{figures[f'{place}/{a}']['purity']:.2f}" for place in WEAK)] for a in arms]
-    return markdown(["recipe", *(place.replace("/", ", ") for place in WEAK)], rows)
-
-
-def _audit(figures: Cases) -> str:
-    """Scores of both audits beside what was learned."""
-    small, real, rows = list(map(predictions, SCORES)), PolicyResults("audit_policy"), []
-    for name in _ordered(figures, "all"):
-        found = [scores.get(ARMS[name].recipe, nan) for scores in small]
-        for objective in OBJECTIVES:
-            rest = objective, AUDITED.get(name, name), "batch_cosine"
-            found.append(mean(mean(real.of_seeds(s, *rest) or [nan]) for s in real.stages))
-        shown = ["–" if isnan(score) else f"{score:.2f}" for score in found]
-        rows.append([name, f"{figures[f'all/{name}']['auc']:.3f}", *shown])
-    cosines = [f"batch_cosine, {objective}" for objective in OBJECTIVES]
-    return markdown(["recipe", "AUC here", *SCORES, *cosines], rows)
-
-
-def _correlations(figures: Cases) -> str:
-    found = {name: case for name, case in figures.items() if "rank_correlation" in case}
-    rows = [[name, f"{case['rank_correlation']:.2f}", chance(case)] for name, case in found.items()]
-    return markdown(["AUC here against", "rank correlation", "one-sided p"], rows)
-
-
-def _power(figures: Cases) -> str:
-    case = figures[f"all/{PRIMARY} minus {BASE}"]
-    row = [f"{case['seeds']:.0f}", f"{case['paired_sd']:.4f}", f"{smallest(case):.4f}"]
-    return markdown(["seeds", "paired sd", "difference that is found with a power of 0.9"], [row])
-
-
 def smollm2() -> str:
     """A line for each engine."""
     rows = []
@@ -358,8 +301,7 @@ def filled(text: str) -> str:
         first, *others = verdicts(figures)
         blocks["answer"] = "\n".join([f"**{first}**", "", *(f"- {each}" for each in others)])
         blocks["figure"] = PICTURE
-        makers = (_recipes, _cells, _controls, _purity, _audit, _correlations, _power)
-        blocks |= {make.__name__.strip("_"): make(figures) for make in makers}
+        blocks["recipes"] = _recipes(figures)
     return fill_page(text, {name: f"{block}\n" for name, block in blocks.items() if block})
 
 

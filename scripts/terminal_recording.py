@@ -21,10 +21,7 @@ from rich.text import Text
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "docs" / "figures" / "terminal.svg"
-COMMANDS = (
-    "ascribe report conversations.jsonl",
-    "ascribe credit conversations.jsonl --out credited.parquet",
-)
+COMMANDS = ("ascribe report conversations.jsonl",)
 COLUMNS, HIGH, WIDE = 64, 19, 7.85
 PAUSE, LINE = 1.2, 0.12
 """Seconds before the output of a command, and for each of its lines."""

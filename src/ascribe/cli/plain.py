@@ -36,7 +36,7 @@ WORDS = (
     (r"^Option (\S+) does not take a value$", r"\1 takes no value"),
 )
 """What the parser says, and what is printed instead."""
-NO_ADVICE = re.compile(r"(it is|it was|the|this|and|about|in) ")
+NO_ADVICE = re.compile(r"(it is|it was|the|this|and|about|in|nothing was) ")
 """How what follows a semicolon begins if it is part of the error."""
 
 
