@@ -21,6 +21,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "generated",
+    "install_lines",
     "links",
     "notebooks",
     "reports",

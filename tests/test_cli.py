@@ -24,6 +24,7 @@ from ascribe.cli import COMMANDS, LABORATORY, PANELS, app, load_command, screen
 from ascribe.cli.screen import print_json
 from ascribe.steps.check import arrange
 from ascribe.steps.files import SUFFIXES, read, read_table, table_to_arrow, write_table
+from ascribe.steps.hints import laboratory
 from tests.conftest import INPUTS, Row, good_rows, write_jsonl
 
 pytestmark = pytest.mark.unit
@@ -824,7 +825,7 @@ def test_a_command_of_the_laboratory_says_what_to_install(monkeypatch: pytest.Mo
         assert result.exit_code == 2
         assert result.stderr == (
             f"error: {name} is a command of the laboratory, which is not installed\n"
-            "hint: install it with: pip install ascribe-lab (in a clone: pip install ./lab)\n"
+            f"hint: install it with: {laboratory()}\n"
         )
 
 

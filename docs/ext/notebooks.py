@@ -13,6 +13,7 @@ from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 from executed import BLOCK, FILE
+from install_lines import shown
 from sphinx.errors import SphinxError
 from tables import schema
 
@@ -67,7 +68,7 @@ def _on_finish(app: Any, exception: Exception | None) -> None:
     if exception is None and app.builder.format == "html":
         for page in Path(app.srcdir, FOLDER).glob("*.md"):
             out = Path(app.outdir, FOLDER, page.stem).with_suffix(".ipynb")
-            out.write_text(json.dumps(notebook(page.read_text("utf-8")), indent=1), "utf-8")
+            out.write_text(json.dumps(notebook(shown(page.read_text("utf-8"))), indent=1), "utf-8")
         examples = Path(app.srcdir).parent / "examples"
         with ZipFile(Path(app.outdir, "examples.zip"), "w", ZIP_DEFLATED) as archive:
             for file in sorted(examples.rglob("*")):

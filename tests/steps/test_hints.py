@@ -74,9 +74,12 @@ def test_every_page_that_a_message_names_is_there() -> None:
 
 def test_a_page_is_a_file_until_the_site_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     said = "docs/howto/state.md (in the repository: the site is not published yet)"
+    monkeypatch.setattr(hints, "PUBLISHED", False)
     assert hints.page("howto/state") == said
+    assert hints.laboratory() == "pip install ./lab (in a clone of the repository)"
     monkeypatch.setattr(hints, "PUBLISHED", True)
     assert hints.page("howto/state") == f"{hints.DOCS}/howto/state.html"
+    assert hints.laboratory() == "pip install ascribe-lab"
 
 
 def test_no_message_or_page_installs_the_other_project() -> None:

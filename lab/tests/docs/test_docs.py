@@ -24,6 +24,7 @@ sys.path.insert(0, str(DOCS / "ext"))
 
 import executed  # noqa: E402
 import generated  # noqa: E402
+import install_lines  # noqa: E402
 import links  # noqa: E402
 import notebooks  # noqa: E402
 import presets  # noqa: E402
@@ -57,6 +58,29 @@ def test_code_prints_what_the_page_shows(name: str, tmp_path: Path) -> None:
 def test_links_to_files_lead_somewhere(name: str) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text(name)):
         assert ((ROOT / name).parent / target).is_file(), target
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("docs/")])
+def test_a_page_installs_from_a_clone_and_the_site_by_name(name: str) -> None:
+    lines = install_lines.COMMAND.findall(text(name))
+    assert [line for line in lines if re.search("ascribe-(rl|lab)|-e |--editable", line)] == []
+    site = install_lines.released(text(name))
+    assert "clone -->" not in site
+    for line in install_lines.COMMAND.findall(site):
+        assert not re.search(r"""[\s"']\.(/lab)?(?=[\s"'[]|$)""", line)
+
+
+@pytest.mark.parametrize(
+    ("line", "released"),
+    [
+        ('pip install ".[report]"', 'pip install "ascribe-rl[report]"'),
+        ('pip install . "./lab[maths]"', 'pip install ascribe-rl "ascribe-lab[maths]"'),
+        ("`pip install .` (x. y)", "`pip install ascribe-rl` (x. y)"),
+        ("pip install numpy==2.1 # . here", "pip install numpy==2.1 # . here"),
+    ],
+)
+def test_an_install_line_of_a_release(line: str, released: str) -> None:
+    assert install_lines.released(line) == released
 
 
 @pytest.mark.parametrize("name", NAMES)

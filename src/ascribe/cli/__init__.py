@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from ascribe.cli.plain import App, PlainGroup, tell
-from ascribe.steps.hints import command_line
+from ascribe.steps.hints import command_line, laboratory
 from ascribe.steps.plugins import PluginError, entry_points, load_path, load_point
 
 COMMANDS = {
@@ -125,7 +125,7 @@ class Root(PlainGroup):
         if args[0] in LABORATORY and args[0] not in commands():
             ctx.fail(
                 f"{args[0]} is a command of the laboratory, which is not installed; "
-                "install it with: pip install ascribe-lab (in a clone: pip install ./lab)"
+                f"install it with: {laboratory()}"
             )
         name, command, rest = super().resolve_command(ctx, args)
         return name, load_command(name) if name in commands() else command, rest

@@ -16,8 +16,10 @@ DOCS = "https://ascribe-rl.readthedocs.io/en/latest"
 """Where the pages of ``docs`` are published with a release: the address in ``pyproject.toml``."""
 
 PUBLISHED = False
-"""Whether the pages are there; until then messages name the file in the repository."""
+"""Whether the pages and the packages are published.
 
+Until then messages name the file of a page and install from a clone, and so does the site.
+"""
 
 _OPTIONS = {"form": "--format", "columns": "--column"}
 """Options whose names are not those of arguments."""
@@ -77,6 +79,11 @@ def _source(name: str) -> str:
         return f"'{name}"
     folder = unquote(urlparse(origin["url"]).path)
     return f"{'-e ' if origin['dir_info'].get('editable') else ''}'{folder}"
+
+
+def laboratory() -> str:
+    """The command that installs the laboratory beside the library."""
+    return f"pip install {'ascribe-lab' if PUBLISHED else './lab (in a clone of the repository)'}"
 
 
 def page(name: str) -> str:
