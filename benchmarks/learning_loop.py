@@ -338,18 +338,23 @@ class Shopping(Mapped):
     values, others = _shop_words()
     words = (*links, *PLACES, *values)
     tokens = Tokens([*words, *others])
-    shop = WebShop(split="train", win_reward=1.0)
+
+    @classmethod
+    @cache
+    def shop(cls) -> WebShop:
+        """The shop, which needs an extra."""
+        return WebShop(split="train", win_reward=1.0)
 
     @classmethod
     def begin(cls, task: int) -> Visit:
-        return cls.shop.begin(task, np.random.default_rng(0)).episode
+        return cls.shop().begin(task, np.random.default_rng(0)).episode
 
     @classmethod
     def moves(cls, _: int, inside: Visit) -> dict[str, Moved]:
         found: dict[str, Moved] = {"": (inside, 0.0, False, inside.place == "done")}
         for word, action in cls.actions(inside).items():
             visit = replace(inside, choices=dict(inside.choices))
-            outcome = cls.shop.act(visit, action)
+            outcome = cls.shop().act(visit, action)
             found[word] = visit, outcome.reward, outcome.won, outcome.terminated
         return found
 
@@ -357,19 +362,19 @@ class Shopping(Mapped):
     def actions(cls, visit: Visit) -> dict[str, str]:
         """The shop's action for each word that stands for one on this page."""
         named = {
-            f"click[{cls.shop.shop.products[number].asin.lower()}]": place
+            f"click[{cls.shop().shop.products[number].asin.lower()}]": place
             for place, number in zip(PLACES, visit.shown, strict=False)
         }
-        found = cls.shop.admissible(visit) if visit.place != "done" else ()
+        found = cls.shop().admissible(visit) if visit.place != "done" else ()
         words = {named.get(action, action[6:-1]): action for action in found}
         words = {SEARCH: found[0]} if visit.place == SEARCH else words
         return {word: action for word, action in words.items() if word in cls.words}
 
     @classmethod
     def shown(cls, _: int, inside: Visit) -> tuple[str, tuple[int, ...]]:
-        goal = cls.shop.shop.goals[inside.goal]
+        goal = cls.shop().shop.goals[inside.goal]
         wish = goal.instruction.rpartition(", and price lower than ")[0] or goal.instruction
-        products = cls.shop.shop.products
+        products = cls.shop().shop.products
         page = [inside.place]
         if inside.place == "results":
             titles = (products[number].title for number in inside.shown)
@@ -378,7 +383,7 @@ class Shopping(Mapped):
             product = products[inside.product]
             page += [product.title, *(v for of in product.options.values() for v in of)]
             page += ["chosen", *(value for _, value in sorted(inside.choices.items()))]
-        state = cls.shop.state_key(inside, "")
+        state = cls.shop().state_key(inside, "")
         return state, tuple(chain.from_iterable(map(cls.tokens.encode, [wish, *page])))
 
     def strays(self) -> Sequence[str]:
@@ -386,7 +391,7 @@ class Shopping(Mapped):
 
     def expert(self) -> str | None:
         visit = self.graph.inside[self.at]
-        action = next_action(self.shop.shop, visit)
+        action = next_action(self.shop().shop, visit)
         found = {action: word for word, action in self.actions(visit).items()}
         return found.get(action) if action else None
 
