@@ -77,13 +77,15 @@ class LoraSection:
     """Low-rank adapters, trained in place of all weights."""
 
     rank: StrictInt = key("rank of the adapters", 16, ge=1)
-    alpha: StrictFloat = key("their product is multiplied by alpha / rank", 32.0, gt=0)
+    alpha: StrictFloat = key(
+        "scale of the adapters: their product is multiplied by alpha / rank", 32.0, gt=0
+    )
     targets: tuple[str, ...] = key(
-        "ends of the names of layers that get one; empty: every linear layer", ()
+        "layers that get an adapter, by the ends of their names; empty: every linear layer", ()
     )
     agents: tuple[str, ...] = key(
-        "agents of a team that get adapters of their own and learn in turns, one in each "
-        "iteration; empty: all learn the same; only with TRL",
+        "agents of a team with an adapter each, which learn in turns, one in each iteration; "
+        "empty: all agents share the trained weights; TRL only",
         (),
     )
 
@@ -92,13 +94,15 @@ class LoraSection:
 class ModelSection:
     """The model to train."""
 
-    path: str = key("a model folder with safetensors, the id of one on a hub, or smollm2")
-    dtype: Dtype = key("type of the weights; float32 where all of them are trained", "float32", TRL)
+    path: str = key("folder of the model (safetensors), its id on a hub, or smollm2")
+    dtype: Dtype = key(
+        "data type of the weights; float32 if all of them are trained", "float32", TRL
+    )
     attention: Attention | None = key(
-        "how attention is computed; null: the model's own choice", None
+        "implementation of attention; null: the model's default", None
     )
     lora: LoraSection | None = key(
-        "adapters in place of all weights; null: all weights learn", None
+        "low-rank adapters to train instead of all weights; null: train all weights", None
     )
 
 
@@ -106,20 +110,24 @@ class ModelSection:
 class EnvironmentSection:
     """The environment, and where it runs."""
 
-    name: str = key("an environment (ascribe env list), or package.module:factory")
-    options: Options = key("what the environment takes when it is made", {})
+    name: str = key("name of an environment (see ascribe env list), or package.module:factory")
+    options: Options = key("options of the environment (see ascribe env options NAME)", {})
     style: Literal["paper", "plain"] = key(
-        "of the prompts; plain is short, for small models", "paper"
+        "style of the prompts; plain is short, for small models", "paper"
     )
-    pool: PoolName = key("where environments run", "processes")
-    workers: StrictInt = key("processes or actors of the pool", 2, ge=1)
-    step_limit: StrictFloat = key("seconds that one step may take", 60.0, gt=0)
-    reset_limit: StrictFloat = key("time limit of a reset, in seconds", 300.0, gt=0)
+    pool: PoolName = key(
+        "how environments run: in worker processes, or serial (in this process, without time "
+        "limits)",
+        "processes",
+    )
+    workers: StrictInt = key("number of worker processes", 2, ge=1)
+    step_limit: StrictFloat = key("time limit for one step, in seconds", 60.0, gt=0)
+    reset_limit: StrictFloat = key("time limit for a reset, in seconds", 300.0, gt=0)
     start_limit: StrictFloat = key(
-        "seconds that a worker may take to start, and an environment to be made", 120.0, gt=0
+        "time limit for starting a worker, and for making an environment, in seconds", 120.0, gt=0
     )
     memory_limit: StrictFloat | None = key(
-        "GiB of data that a worker may have; null: the memory of its machine", None, gt=0
+        "memory limit for the data of a worker, in GiB; null: the memory of its machine", None, gt=0
     )
 
     def setup(self) -> Setup:
@@ -133,11 +141,14 @@ class RecipeSection:
     """The recipe that assigns credit to steps."""
 
     name: str = key(
-        "a recipe (ascribe recipes); sbc has the parameter scale: equal here, unless it is set",
+        "name of a recipe (see ascribe recipes), or module:Name for one of your own; sbc has "
+        "scale: equal here, unless it is set",
         DEFAULT,
     )
-    preset: str | None = key("the recipe as public code computes it; null: as the paper", None)
-    parameters: Options = key("of the recipe, where they differ", {})
+    preset: str | None = key(
+        "named parameters of the recipe, as in public code; null: as in the paper", None
+    )
+    parameters: Options = key("parameters of the recipe to change", {})
 
     def __post_init__(self) -> None:
         if not is_path(self.name):  # a user's own is not imported until it is used
@@ -154,11 +165,13 @@ class RecipeSection:
 class FailureSection:
     """What to do about episodes that fail."""
 
-    retries: StrictInt = key("how often a failed episode is played again", 2, ge=0)
+    retries: StrictInt = key("number of retries of a failed episode", 2, ge=0)
     smallest_group: StrictInt | None = key(
-        "trajectories that a group needs to count; null: all of them", None, ge=1
+        "fewest trajectories of a group; a smaller group is dropped; null: none may be missing",
+        None,
+        ge=1,
     )
-    stop: StrictBool = key("whether to stop the run when an episode fails for good", False)
+    stop: StrictBool = key("whether to stop the run when an episode fails after all retries", False)
 
     def policy(self) -> FailurePolicy:
         """The same, for rollouts."""
@@ -169,43 +182,51 @@ class FailureSection:
 class RolloutSection:
     """The episodes of an iteration."""
 
-    groups: StrictInt = key("tasks", 16, GIGPO, ge=1)
+    groups: StrictInt = key("number of tasks in an iteration", 16, GIGPO, ge=1)
     size: StrictInt = key(
-        "trajectories of each task: 2 or more, or 1 with a critic (gae) or a memory", 8, GIGPO, ge=1
+        "number of trajectories of each task: 2 or more, or 1 with a critic (gae) or a memory",
+        8,
+        GIGPO,
+        ge=1,
     )
     max_turns: StrictInt | None = key(
-        "decisions after which an episode is cut; null: the environment's limit", None, ge=1
+        "most steps of an episode, which is then truncated; null: the environment's limit",
+        None,
+        ge=1,
     )
     episode_limit: StrictFloat | None = key(
-        "seconds after which an episode that is not over fails; null: none", None, gt=0
+        "time limit for an episode, in seconds, after which it fails; null: none", None, gt=0
     )
-    max_tokens: StrictInt = key("tokens that a response may have", 512, GIGPO, ge=1)
-    temperature: StrictFloat = key("of sampling", 1.0, GIGPO, gt=0)
-    top_p: StrictFloat = key("share of probability that is sampled from", 1.0, VERL, gt=0, le=1)
+    max_tokens: StrictInt = key("most tokens of a response", 512, GIGPO, ge=1)
+    temperature: StrictFloat = key("sampling temperature", 1.0, GIGPO, gt=0)
+    top_p: StrictFloat = key(
+        "share of probability to sample from (nucleus sampling)", 1.0, VERL, gt=0, le=1
+    )
     seeded: StrictBool = key(
         "whether every request has a seed of its own, so that the same weights give the same "
-        "responses; vLLM then samples requests one by one. With TRL they always have",
+        "responses; vLLM then samples requests one by one; always so with TRL",
         False,
     )
     dtype: Dtype | None = key(
-        "type of the weights that sample; null: as those that learn. With TRL another type makes a "
-        "copy",
+        "data type of the weights for sampling; null: that of training; with TRL another type "
+        "needs a copy of the weights",
         None,
     )
     versions: StrictInt | None = key(
-        "versions of the policy that the episodes of a group may span, on an asynchronous trainer "
-        "of verl's; null: any number",
+        "most versions of the policy in one group, with verl's asynchronous trainers; null: "
+        "any number",
         None,
         ge=1,
     )
     stale: Literal["drop", "refuse", "credit"] = key(
-        "what to do about a group that spans more versions: leave it out, stop the run, or credit "
-        "it all the same",
+        "what to do with a group of more versions than that: drop it, refuse (stop the run), "
+        "or credit it all the same",
         "drop",
     )
-    stop: tuple[str, ...] = key("a response ends after any of these texts", ())
+    stop: tuple[str, ...] = key("texts that end a response", ())
     context: StrictInt | None = key(
-        "tokens that prompt and response may have together; null: what the model can, on verl 1024",
+        "most tokens of a prompt and its response together; null: what the model allows, or "
+        "1024 on verl",
         None,
         ge=2,
     )
@@ -213,17 +234,17 @@ class RolloutSection:
         "numbers of the tasks to play; null: all", None, min_length=1
     )
     states: States = key(
-        "what the state of a step is: the observation, or the environment's key, which tells apart "
-        "what looks the same",
+        "state of a step: observation, or environment (the environment's own key, which tells "
+        "apart states that look the same)",
         "observation",
         "GiGPO; BiPACE, Appendix B.1",
     )
     corrections: StrictInt = key(
-        "corrections of each wrong response, for the recipe ibpo, which needs at least 1", 0, ge=0
+        "number of corrections of each wrong response; the recipe ibpo needs at least 1", 0, ge=0
     )
     references: StrictInt = key(
-        "other responses shown beside a wrong one in the prompt of its correction; right ones "
-        "if there are any (k - 1 in IBPO's ablation)",
+        "number of other responses in the prompt of a correction, right ones if there are any "
+        "(k - 1 in IBPO's ablation)",
         1,
         IBPO,
         ge=0,
@@ -245,17 +266,24 @@ class EvaluationSection:
     """Held-out tasks."""
 
     tasks: Annotated[tuple[Annotated[StrictInt, Field(ge=0)], ...], BeforeValidator(_first)] = key(
-        "numbers of held-out tasks, or how many of the first (128), played at the start and before "
-        "every checkpoint; empty: none",
+        "held-out tasks, played at the start and before every checkpoint: their numbers, or "
+        "how many of the first to take (128); empty: none",
         (),
     )
-    size: StrictInt = key("episodes of each task", 1, ge=1)
-    options: Options = key("of the environment, where they differ: {split: test}", {})
+    size: StrictInt = key("number of episodes of each held-out task", 1, ge=1)
+    options: Options = key(
+        "options of the environment to change for held-out tasks, such as {split: test}", {}
+    )
     temperature: StrictFloat | None = key(
-        "of sampling; null: as in training (GiGPO: 0.4, in search 0)", None, ge=0
+        "sampling temperature for held-out tasks; null: as in training (GiGPO: 0.4, in search 0)",
+        None,
+        ge=0,
     )
     threshold: StrictFloat = key(
-        "success rate; the iterations that it took are printed at the end", 0.5, gt=0, le=1
+        "success rate to reach; the first iteration that reached it is printed at the end",
+        0.5,
+        gt=0,
+        le=1,
     )
 
 
@@ -263,68 +291,86 @@ class EvaluationSection:
 class UpdateSection:
     """The updates of the model."""
 
-    iterations: StrictInt = key("rollouts and updates", 150, "verl-agent's examples", ge=1)
-    learning_rate: StrictFloat = key("of AdamW", 1e-6, GIGPO, gt=0)
-    schedule: Rate = key("of the learning rate; linear only with TRL", "constant", VERL)
+    iterations: StrictInt = key(
+        "number of iterations, each of rollouts and updates", 150, "verl-agent's examples", ge=1
+    )
+    learning_rate: StrictFloat = key("learning rate of AdamW", 1e-6, GIGPO, gt=0)
+    schedule: Rate = key("schedule of the learning rate; linear with TRL only", "constant", VERL)
     warmup: StrictFloat = key(
         "share of the updates over which the learning rate rises from 0", 0.0, VERL, ge=0, lt=1
     )
     floor: StrictFloat = key(
-        "share of the learning rate that is left at the end of a cosine schedule", 0.0, ge=0, le=1
+        "learning rate at the end of a cosine schedule, as a share of update.learning_rate",
+        0.0,
+        ge=0,
+        le=1,
     )
     clip_low: StrictFloat = key(
-        "a ratio of probabilities below 1 - this is clipped", 0.2, "PPO; verl", gt=0
+        "distance below 1 at which the ratio of probabilities is clipped", 0.2, "PPO; verl", gt=0
     )
-    clip_high: StrictFloat = key("a ratio above 1 + this is clipped", 0.2, "PPO; verl", gt=0)
+    clip_high: StrictFloat = key(
+        "distance above 1 at which the ratio of probabilities is clipped", 0.2, "PPO; verl", gt=0
+    )
     kl: StrictFloat = key(
-        "coefficient of the KL divergence from the model at the start, in the loss",
+        "coefficient, in the loss, of the KL divergence from the initial model",
         0.01,
         GIGPO,
         ge=0,
     )
     loss: Loss = key(
-        "what the loss is the mean of: rows, each of them the mean of its tokens (GiGPO, Eq. 9; "
-        "PivotRL, Eq. 7: over actions), tokens (verl-agent), or rows, each of them the sum of its "
-        "tokens over rollout.max_tokens (Dr. GRPO)",
+        "how the loss averages: row (over rows, each the mean of its tokens; GiGPO, Eq. 9; "
+        "PivotRL, Eq. 7: over actions), token (over all tokens; verl-agent), or sum (over "
+        "rows, each the sum of its tokens divided by rollout.max_tokens; Dr. GRPO)",
         "row",
         "GiGPO, Eq. 9",
     )
     ratio: Literal["token", "sequence"] = key(
-        "what is clipped: the ratio of each token, or of the whole response, to the power 1 / "
-        "length (GSPO)",
+        "what is clipped: the ratio of each token, or of the whole response (sequence), to "
+        "the power 1 / length (GSPO)",
         "token",
         "PPO; verl",
     )
     minibatches: StrictInt = key(
-        "updates of an epoch, on equal shares of the rows, where minibatch_rows is null", 1, ge=1
+        "number of updates in an epoch, on equal shares of the rows; leave it out if "
+        "minibatch_rows is set",
+        1,
+        ge=1,
     )
     minibatch_rows: StrictInt | None = key(
-        "rows of a minibatch, so that longer episodes make more updates (GiGPO: 256 for ALFWorld, "
-        "64 for WebShop); null: minibatches. On verl",
+        "number of rows in a minibatch, so that longer episodes make more updates (GiGPO: 256 "
+        "for ALFWorld, 64 for WebShop); null: use minibatches; verl only",
         None,
         ge=1,
     )
-    epochs: StrictInt = key("how often an iteration's rows are learned from", 1, VERL, ge=1)
+    epochs: StrictInt = key("number of passes over the rows of an iteration", 1, VERL, ge=1)
     rows_per_pass: StrictInt = key(
-        "rows that go through the model at once; it bounds memory", 8, TRL, ge=1
+        "number of rows that go through the model at once; fewer need less memory", 8, TRL, ge=1
     )
-    layout: Layout = key("a row for each decision, or for each trajectory", "step", "verl-agent")
-    max_grad_norm: StrictFloat = key("a longer gradient is cut to this length", 1.0, VERL, gt=0)
-    seed: StrictInt = key("of tasks, samples and order", 0, ge=0)
+    layout: Layout = key(
+        "rows to train on: one for each step, or one for each trajectory", "step", "verl-agent"
+    )
+    max_grad_norm: StrictFloat = key(
+        "largest norm of the gradient; a larger one is scaled down to it", 1.0, VERL, gt=0
+    )
+    seed: StrictInt = key("random seed of tasks, samples and order", 0, ge=0)
 
 
 @dataclass(frozen=True, config=STRICT)
 class FingerprintSection:
     """Where the policy's hidden states are taken, for recipes that cluster states by them."""
 
-    calibration: str | None = key("file of ascribe calibrate, for layer and radius", None)
+    calibration: str | None = key(
+        "calibration.yaml that ascribe calibrate wrote, for layer and radius", None
+    )
     layer: StrictInt | None = key(
-        "decoder block, an index as in Python; null: the calibration's (BiPACE: -12 for "
-        "Qwen2.5-1.5B, -8 for 7B)",
+        "decoder block whose hidden state is the fingerprint; -1 is the last; null: the "
+        "calibration's (BiPACE: -12 for Qwen2.5-1.5B, -8 for 7B)",
         None,
     )
     radius: StrictFloat | None = key(
-        "largest cosine distance of equal states; null: the calibration's, else the recipe's", None
+        "largest cosine distance of states that count as equal; null: the calibration's, else "
+        "the recipe's",
+        None,
     )
 
 
@@ -332,21 +378,25 @@ class FingerprintSection:
 class OutputSection:
     """What is written, and where."""
 
-    folder: str = key("gets metrics.jsonl, config.yaml, checkpoints, and at the end the model")
-    save_every: StrictInt = key("iterations from one checkpoint to the next; 0: none", 10, ge=0)
-    keep: StrictInt | None = key("checkpoints that are kept; null: all", 2, ge=1)
-    rollouts: StrictBool = key(
-        "whether every iteration's rollouts are written, with their advantages", False
+    folder: str = key(
+        "folder for metrics.jsonl, config.yaml, the checkpoints and the trained model"
     )
-    log_to: tuple[Logger, ...] = key("where else metrics go", ())
+    save_every: StrictInt = key(
+        "number of iterations between two checkpoints; 0: no checkpoints", 10, ge=0
+    )
+    keep: StrictInt | None = key("number of checkpoints to keep; null: all", 2, ge=1)
+    rollouts: StrictBool = key(
+        "whether to write the rollouts of every iteration, with their advantages", False
+    )
+    log_to: tuple[Logger, ...] = key("further loggers to send metrics to", ())
 
 
 @dataclass(frozen=True, config=STRICT)
 class EngineSection:
     """What only one engine knows, passed on unchanged."""
 
-    trl: Options = key("fields of GRPOConfig that no key above stands for", {})
-    verl: Options = key("dotted overrides of verl's configuration", {})
+    trl: Options = key("fields of GRPOConfig that no other key sets", {})
+    verl: Options = key("keys of verl's configuration, in dotted form", {})
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
