@@ -44,10 +44,13 @@ class Recipe:
     parts of recipes; their arrays are in canonical order (see ``steps.check.arrange``).
 
     Attributes:
-        invalid_penalty: taken off the reward of an invalid action (GiGPO: 0.1 in ALFWorld and
-            WebShop, 0.01 in search). 0 by default, since rewards may hold the penalty already.
-        penalty_timing: before discounting (lowers earlier returns too) or after (its own only).
-        truncation: whether a trajectory cut by a limit counts.
+        invalid_penalty: penalty to subtract from the reward of an invalid action (GiGPO: 0.1 in
+            ALFWorld and WebShop, 0.01 in search). 0 by default, because rewards may contain the
+            penalty already.
+        penalty_timing: subtract the penalty ``before`` discounting (it lowers earlier returns too)
+            or ``after`` (only its own).
+        truncation: a trajectory cut by a limit counts as any other (``end``), or is left out
+            (``exclude``).
 
     Example:
         >>> gigpo = ascribe.recipe("gigpo", normalise="mean")
@@ -344,8 +347,8 @@ class Standardising(Recipe):
     Attributes:
         std: ``sample`` (n - 1) as torch, verl and TRL compute it, or ``population`` (n).
         std_epsilon: added to the standard deviation (verl: 1e-6; TRL: 1e-4).
-        std_floor: the standard deviation is at least this, so that returns which differ by little
-            (two successes, one step apart) are not blown up to the size of success against failure.
+        std_floor: the standard deviation is at least this, so that returns that differ by little
+            (two successes, one step apart) do not count as much as success against failure.
     """
 
     std: Std = "sample"

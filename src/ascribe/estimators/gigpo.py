@@ -86,9 +86,8 @@ class TwoLevel(Standardising):
         gamma: discount γ of the return of a step (paper: 0.95).
         weight: ω, weight of the step term (paper: 1).
         episode_weight: weight of the episode term (paper: 1); 0 is the ablation without A^E.
-        scale: the step term as in the ``paper``, or rescaled so that its root mean square over the
-            rows of the batch that it credits is ``equal`` to that of the episode term over the
-            rows that that one credits; ω comes on top.
+        scale: the step term as in the ``paper``, or rescaled to ``equal`` the episode term in root
+            mean square, each over the rows of the batch that it credits; ω comes on top.
         normalise: ``std`` (F_norm = std) or ``mean`` (F_norm = 1), the paper's two forms.
         baseline_unit: the episode baseline counts each ``trajectory`` once (paper) or each
             ``step``, so that long trajectories weigh more.

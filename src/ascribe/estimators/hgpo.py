@@ -63,9 +63,9 @@ class HGPO(Standardising):
         group_of_one: a task with one trajectory gives ``no_credit``, or its visits to a state are
             compared with each other (``raw``).
         std: ``population`` (n), as the authors' code computes it.
-        scale: as in the ``paper``, or rescaled so that the root mean square over the rows of the
-            batch that it credits is ``equal`` to that of the episode term that ``gigpo`` would
-            have there, with the same ``normalise`` and ``std``.
+        scale: as in the ``paper``, or rescaled to ``equal`` the episode term of ``gigpo`` (with the
+            same ``normalise`` and ``std``) in root mean square, each over the rows of the batch
+            that it credits.
     """
 
     name: ClassVar[str] = "hgpo"

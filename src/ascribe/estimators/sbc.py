@@ -98,16 +98,16 @@ class SBC(Clustering):
     ``S_ca`` and the state's mean as further rows.
 
     Attributes:
-        gamma: discount γ of R and G. Tune it: the audit gains most from it where episodes are long.
+        gamma: discount γ of R and G. Tune it for long episodes, where it matters most in the audit.
         states: rows are in the same state if their fingerprints lie in one ``cluster``, or if their
             texts are equal (``exact``; f is not used).
-        memory: what earlier visits to the same task count, for each visit since; 0 compares inside
-            the batch alone. Needs ``states="exact"``: clusters have no names that last. With a
+        memory: weight of earlier visits to the same task, per visit since; 0 compares inside the
+            batch alone. Needs ``states="exact"``, because clusters have no lasting names. With a
             memory, one trajectory of a task is enough.
         action_key: when two actions are the same, as for ``bipace_q``.
-        scale: in units of the return, as in the ``paper`` (here: as in the formula), or both terms
-            rescaled by one factor, so that the root mean square of the advantage over the rows of
-            the batch that it credits is ``equal`` to that of the advantage of ``grpo``.
+        scale: ``paper`` is the formula, in units of the return. ``equal`` rescales both terms by
+            one factor, so that the root mean square of the advantage, over the rows of the batch
+            that it credits, equals that of ``grpo``.
     """
 
     name: ClassVar[str] = "sbc"

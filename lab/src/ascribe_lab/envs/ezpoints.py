@@ -48,8 +48,8 @@ class EZPoints(TextEnvironment[Deal]):
     """EZPoints. See ``docs/environments/games.md``.
 
     Args:
-        horizon: an episode is truncated after so many symbols.
-        expert: whether info carries ``expert_action``.
+        horizon: number of symbols after which an episode is truncated.
+        expert: whether info has ``expert_action``.
     """
 
     file_options = frozenset({"horizon", "expert"})

@@ -60,10 +60,11 @@ class Maths(TextEnvironment[MathEpisode]):
     """Maths. See ``docs/environments/games.md``.
 
     Args:
-        file: JSON lines of GSM8K's or MATH's form.
-        judge: ``math-verify``, or ``number`` where every gold answer is a number.
-        seconds: how much processor time judging one answer may take.
-        expert: whether info carries ``expert_action``.
+        file: JSON lines in the format of GSM8K or MATH.
+        judge: how answers are compared: by ``math-verify``, or as a ``number`` if every gold answer
+            is one.
+        seconds: limit on the processor time for judging one answer, in seconds.
+        expert: whether info has ``expert_action``.
 
     Raises:
         MissingExtraError: without the package ``math-verify``.

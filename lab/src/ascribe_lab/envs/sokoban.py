@@ -104,10 +104,11 @@ class Sokoban(TextEnvironment[SokobanEpisode]):
     """Sokoban. See ``docs/environments/games.md``.
 
     Args:
-        size: rows and columns of the room, the walls around it included.
-        boxes: how many boxes a room may have; one of these is drawn for each room.
-        horizon: an episode is truncated after so many moves; rooms take at most half as many.
-        expert: whether info carries ``expert_action``.
+        size: number of rows and columns of a room, with its walls.
+        boxes: numbers of boxes; one of them is drawn for each room.
+        horizon: number of moves after which an episode is truncated; a room can be solved in half
+            as many.
+        expert: whether info has ``expert_action``.
     """
 
     # Rooms of a chosen size with chosen boxes can take minutes to make.

@@ -75,16 +75,17 @@ class Team(TextEnvironment[TeamEpisode]):
     """A team. See ``docs/environments/games.md``.
 
     Args:
-        topology: ``voting`` or ``think_solve``.
-        agents: how many vote; they are called ``1``, ``2``, and so on.
-        ties: if several answers have the most votes, that of the ``first`` voter among them wins
-            (CCPO, B.3: a deterministic vote), or they ``share`` the vote, and the mean is paid.
-        counterfactual: whether the solver answers without the reasoning too.
-        roles: each agent's instruction before the question, by name; an empty text for none.
-        form: the instruction after the question, for those who answer.
-        environment: where questions come from: one question, one answer.
-        options: of that environment.
-        expert: whether info carries ``expert_action``.
+        topology: ``voting``, or ``think_solve`` (a thinker, then a solver).
+        agents: number of voters; they are called ``1``, ``2``, and so on.
+        ties: if several answers have the most votes, the ``first`` voter among them decides (CCPO,
+            B.3: a deterministic vote), or they ``share`` the vote, and the mean is paid.
+        counterfactual: whether the solver also answers without the reasoning.
+        roles: each agent's instruction before the question, by the agent's name; an empty text for
+            none.
+        form: instruction after the question, for agents that answer.
+        environment: environment that the questions come from, with one question and one answer.
+        options: options of that environment.
+        expert: whether info has ``expert_action``.
 
     Raises:
         ValueError: if the environment has longer episodes, or a role names no agent of the team.

@@ -39,17 +39,17 @@ class AlfWorld(TextEnvironment[AlfWorldEpisode]):
     """ALFWorld in text, on TextWorld's engine. See ``docs/environments/external.md``.
 
     Args:
-        games: a folder that is searched for ``game.tw-pddl``; None for generated games, which are
-            **not ALFRED games**.
+        games: folder to search for ``game.tw-pddl``; None for generated games, which are **not
+            ALFRED games**.
         families: only games of these families (``FAMILIES``).
-        count: how many games are generated, the families in turn.
-        games_seed: the seed of the generated games.
-        cache: the folder that generated games are kept in; by default ``ascribe/alfworld`` in the
-            user's folder for caches.
-        win_reward: for success (GiGPO, E.1: 10; BiPACE, B.1: 1). A penalty for invalid actions is
-            the recipe's business.
-        horizon: an episode is truncated after so many actions.
-        expert: whether info carries ``expert_action``, from ALFWorld's hand-coded expert.
+        count: number of games to generate, of each family in turn.
+        games_seed: seed of the generated games.
+        cache: folder for generated games; by default ``ascribe/alfworld`` in the user's folder for
+            caches.
+        win_reward: reward of a success (GiGPO, E.1: 10; BiPACE, B.1: 1). The recipe subtracts a
+            penalty for invalid actions.
+        horizon: number of actions after which an episode is truncated.
+        expert: whether info has ``expert_action``, from ALFWorld's hand-coded expert.
 
     Raises:
         MissingExtraError: without the packages ``alfworld``, ``textworld`` and

@@ -61,13 +61,13 @@ class Repository(TextEnvironment[WorkingCopy]):
     """A repository with bugs. See ``docs/environments/repository.md``; runs what a model writes.
 
     Args:
-        bugs: how many bugs a repository may have; one of these is drawn for each task.
-        horizon: an episode is truncated after so many commands.
-        live: whether the folder's name, dates and durations are the machine's, which no two
-            episodes share; otherwise they follow from the seed.
-        listed: whether the commands of ``example_actions`` are listed as the admissible ones, for
-            the prompts ``choices``; others may be given all the same.
-        expert: whether info carries ``expert_action``.
+        bugs: numbers of bugs; one of them is drawn for each task.
+        horizon: number of commands after which an episode is truncated.
+        live: whether to show the machine's own folder names, dates and durations, which differ in
+            every episode; otherwise they follow from the seed.
+        listed: whether to list ``example_actions`` as admissible actions, for prompts of the style
+            ``choices``; other commands are still accepted.
+        expert: whether info has ``expert_action``.
 
     Raises:
         SandboxError: where commands cannot be confined.

@@ -40,14 +40,14 @@ class SearchQA(TextEnvironment[Inquiry]):
     """Answer a question; searching first is allowed, and needed.
 
     Args:
-        file: JSONL with ``question`` and ``golden_answers``; None for the demo's questions.
-        retriever: the address of a search engine in the form of Search-R1.
-        corpus: JSONL with ``id`` and ``contents``, searched in this process instead. Without
-            retriever and corpus the demo's documents are searched.
-        topk: how many passages a search shows.
-        timeout: seconds that one request to the retriever may take.
-        horizon: an episode is truncated after so many actions.
-        expert: whether info carries ``expert_action``.
+        file: JSON lines with ``question`` and ``golden_answers``; None for the demo's questions.
+        retriever: address of a search engine with Search-R1's interface.
+        corpus: JSON lines with ``id`` and ``contents``, to search in this process instead. Without
+            retriever and corpus, the demo's documents are searched.
+        topk: number of passages that a search shows.
+        timeout: time limit for a request to the retriever, in seconds.
+        horizon: number of actions after which an episode is truncated.
+        expert: whether info has ``expert_action``.
 
     The reward is 1 for an answer that equals a golden one after normalisation, else 0.
 

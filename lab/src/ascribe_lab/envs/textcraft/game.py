@@ -35,10 +35,10 @@ class TextCraft(TextEnvironment[Crafting]):
         split: ``all`` goals; ``adapt``, 200 of depth 2 or more, deepest first; ``train`` and
             ``eval``, 374 and 100 goals that do not overlap.
         depth: only goals of this depth, or of one of these.
-        inventory: whether every observation ends with what is carried, as ``inventory`` shows it.
-            In the original the player has to ask.
-        horizon: an episode is truncated after so many commands.
-        expert: whether info carries ``expert_action``.
+        inventory: whether every observation ends with the inventory. In the original the player has
+            to ask for it.
+        horizon: number of commands after which an episode is truncated.
+        expert: whether info has ``expert_action``.
 
     Raises:
         MissingExtraError: without the package ``minecraft-data``.

@@ -83,16 +83,16 @@ class WebShop(TextEnvironment[Visit]):
     """Buy what an instruction describes.
 
     Args:
-        folder: where the official product files are; None for the generated catalogue.
-        small: the 1,000 products that most training uses, or all of them.
-        goals: ``synthetic`` or ``human`` instructions.
+        folder: folder with the official product files; None for the generated catalogue.
+        small: whether to load only the 1,000 products that most training uses.
+        goals: kind of instructions: ``synthetic`` or ``human``.
         split: ``test`` (the first 500 goals), ``train`` (the others) or ``all``.
         reward: ``win`` pays ``win_reward`` for a purchase with score 1 and nothing else; ``score``
             pays the score itself.
-        win_reward: for a purchase with score 1 (GiGPO, E.1: 10; BiPACE, B.1: 1).
+        win_reward: reward of a purchase with score 1 (GiGPO, E.1: 10; BiPACE, B.1: 1).
         show_attributes: whether products have a page with their attributes.
-        horizon: an episode is truncated after so many actions.
-        expert: whether info carries ``expert_action``.
+        horizon: number of actions after which an episode is truncated.
+        expert: whether info has ``expert_action``.
 
     ``info["task_score"]`` is the score of the purchase; 0 before there is one.
 
