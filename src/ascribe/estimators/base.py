@@ -49,8 +49,7 @@ class Recipe:
             penalty already.
         penalty_timing: subtract the penalty ``before`` discounting (it lowers earlier returns too)
             or ``after`` (only its own).
-        truncation: a trajectory cut by a limit counts as any other (``end``), or is left out
-            (``exclude``).
+        truncation: a trajectory cut by a limit takes part (``end``), or is left out (``exclude``).
 
     Example:
         >>> gigpo = ascribe.recipe("gigpo", normalise="mean")

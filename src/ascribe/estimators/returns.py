@@ -91,8 +91,9 @@ class Returns(Recipe):
 
     Attributes:
         gamma: discount γ of a return.
-        memory: weight of earlier visits to the same task in its mean, per visit since; 0 compares
-            inside the batch alone. With a memory, one trajectory of a task is enough.
+        memory: weight of earlier visits to the same task in its mean: rows of t visits ago count
+            ``memory`` to the power t; 0 compares inside the batch alone. With a memory, one
+            trajectory of a task is enough.
         baseline: b is the mean of R over all steps of the ``task``, or over the steps of its other
             trajectories at the same ``turn``; where no other trajectory came this far, over all of
             their steps.

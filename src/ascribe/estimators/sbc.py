@@ -101,9 +101,9 @@ class SBC(Clustering):
         gamma: discount γ of R and G. Tune it for long episodes, where it matters most in the audit.
         states: rows are in the same state if their fingerprints lie in one ``cluster``, or if their
             texts are equal (``exact``; f is not used).
-        memory: weight of earlier visits to the same task, per visit since; 0 compares inside the
-            batch alone. Needs ``states="exact"``, because clusters have no lasting names. With a
-            memory, one trajectory of a task is enough.
+        memory: weight of earlier visits to the same task: rows of t visits ago count ``memory`` to
+            the power t; 0 compares inside the batch alone. Needs ``states="exact"``, because
+            clusters have no lasting names. With a memory, one trajectory of a task is enough.
         action_key: when two actions are the same, as for ``bipace_q``.
         scale: ``paper`` is the formula, in units of the return. ``equal`` rescales both terms by
             one factor, so that the root mean square of the advantage, over the rows of the batch
