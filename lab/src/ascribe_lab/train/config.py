@@ -96,7 +96,7 @@ class ModelSection:
 
     path: str = key("folder of the model (safetensors), its id on a hub, or smollm2")
     dtype: Dtype = key(
-        "data type of the weights; float32 if all of them are trained", "float32", TRL
+        "data type of the weights; keep float32 if all of them are trained", "float32", TRL
     )
     attention: Attention | None = key(
         "implementation of attention; null: the model's default", None
