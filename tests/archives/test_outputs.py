@@ -314,9 +314,9 @@ def test_objects_of_two_outputs_are_never_read_together_whatever_is_killed(
     ("contents", "said"),
     [
         ('{"unfinished": ["0.parquet", "2.parquet"]}', "2 of 3 files in in are unfinished"),
-        ('{"files": 5}', "is damaged; remove it"),
-        ("[", "is damaged; remove it"),
-        ("\udcff", "is damaged; remove it"),
+        ('{"files": 5}', "is damaged hint: remove it"),
+        ("[", "is damaged hint: remove it"),
+        ("\udcff", "is damaged hint: remove it"),
     ],
 )
 def test_a_list_among_the_data_hides_no_file(
@@ -342,7 +342,7 @@ def test_a_folder_in_the_place_of_an_output_file_is_refused_at_once(
     out.mkdir()
     refused = call("credit", tmp_path / source, "--out", out)
     assert refused.exit_code == 2
-    assert "is a folder; name a file that can be replaced" in " ".join(refused.stderr.split())
+    assert "is a folder hint: name a file that can be replaced" in " ".join(refused.stderr.split())
     assert not hidden(tmp_path)
     assert not list(out.iterdir())
 

@@ -291,7 +291,7 @@ def test_the_command_shows_before_and_after(tmp_path: Path) -> None:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     run = CliRunner().invoke(app, ["states", str(file), "--truth", "true", "--out", str(out)])
     assert run.exit_code == 0, run.output
-    assert "'step # of'" in " ".join(run.output.split())
+    assert "step # of" in " ".join(run.output.split())
     assert "same true state, same state" in run.output
     assert read_table(out).state.values.size == truth.values.size
     shown = CliRunner().invoke(app, ["states", str(out), "--truth", "true", "--json"])

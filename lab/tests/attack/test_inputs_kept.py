@@ -23,7 +23,7 @@ def test_pivots_keep_their_inputs(tmp_path: Path) -> None:
         "pivots", "profile", turns, "--model", "http://127.0.0.1:1", "--answers", turns
     )
     assert code == 2
-    assert "names the candidates" in output
+    assert "names the file of candidates" in output
     verifier = '{"any": ["tool_call"]}'
     assert run("pivots", "select", turns, "--verifier", verifier, "--out", turns)[0] == 2
     assert turns.read_bytes() == before

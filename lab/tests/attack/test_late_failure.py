@@ -207,7 +207,7 @@ def test_a_missing_folder_is_told_before_anything_is_played(tmp_path: Path) -> N
     folder.mkdir()
     outputs = {
         tmp_path / "missing" / "out.jsonl": "cannot write",
-        folder: "is a folder; name a file",
+        folder: "is a folder hint: name a file",
     }
     for out, message in outputs.items():
         code, output = run("rollout", *options, "--model", "random", "--out", out)
