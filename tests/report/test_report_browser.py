@@ -518,7 +518,7 @@ def test_cells_can_be_wider_and_narrower(chromium: Any, report: Path) -> None:
 
 def test_the_navigation_stays_in_sight(chromium: Any, report: Path) -> None:
     tab, _ = opened(chromium, report)
-    tab.locator("nav a", has_text="For those who train").click()
+    tab.locator("nav a", has_text="Training").click()
     tab.wait_for_timeout(800)
     box = tab.locator("nav").bounding_box()
     assert 0 <= box["y"] < 10
