@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ascribe.cli.plain import App, PlainGroup, tell
+from ascribe.cli.plain import BLUE, ORANGE, App, PlainGroup, coloured, tell
 from ascribe.steps.hints import command_line, laboratory
 from ascribe.steps.plugins import PluginError, entry_points, load_path, load_point
 
@@ -69,7 +69,7 @@ PANELS = {
 """The headings of the help, each with the commands under it."""
 
 OVERVIEW = """\
-Ascribe computes which steps of an LLM agent earned the reward. It compares attempts at the same
+{} computes which steps of an LLM agent earned the reward. It compares attempts at the same
 task, from logs of sessions or from training, and gives each step an advantage.
 
 Example: ascribe report sessions.jsonl -o report.html
@@ -107,8 +107,11 @@ class Root(PlainGroup):
 
     def overview(self, ctx: Any) -> str:  # noqa: ARG002
         """What Ascribe does, with one example."""
-        lines = [f"{f'{name}:':<13}{', '.join(each)}" for name, each in self.panels().items()]
-        return OVERVIEW.format("\n".join(lines))
+        lines = [
+            f"{coloured(f'{name}:'.ljust(13), BLUE)}{', '.join(each)}"
+            for name, each in self.panels().items()
+        ]
+        return OVERVIEW.format(coloured("Ascribe", ORANGE), "\n".join(lines))
 
     def panels(self) -> Mapping[str, Iterable[str]]:
         """The headings of the help; commands of other packages come last."""

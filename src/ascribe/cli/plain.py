@@ -14,7 +14,9 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 from typer.models import CommandFunctionType
 
-COLORS = {"error": "red", "warning": "yellow", "hint": "cyan"}
+BLUE, ORANGE = (64, 140, 200), (224, 123, 44)
+"""Ascribe's own colours, which can be read on light and dark terminals."""
+COLORS: dict[str, str | tuple[int, int, int]] = {"error": "red", "warning": "yellow", "hint": BLUE}
 VALUES = {"--set": "NAME=VALUE", "--column": "NAME=OWN"}
 KINDS = {int: "N", float: "X", Path: "PATH", bool: ""}
 WIDTH = 100
@@ -38,6 +40,11 @@ WORDS = (
 """What the parser says, and what is printed instead."""
 NO_ADVICE = re.compile(r"(it is|it was|the|this|and|about|in|nothing was) ")
 """How what follows a semicolon begins if it is part of the error."""
+
+
+def coloured(text: str, color: tuple[int, int, int]) -> str:
+    """Bold text in a colour, for a terminal; ``NO_COLOR`` turns colours off."""
+    return text if "NO_COLOR" in os.environ else typer.style(text, fg=color, bold=True)
 
 
 def tell(kind: str, text: str) -> None:
