@@ -188,7 +188,7 @@ def check_output(out: Place, inputs: Iterable[Place], *, force: bool) -> None:
     entries = out.system.get_file_info(FileSelector(out.path, recursive=True))
     names = {e.path.removeprefix(ours) for e in entries if e.type != FileType.Directory}
     listed = {atomic.LIST}.union(*out.listing().values())
-    if foreign := one_line(", ".join(sorted(names - listed)), 200):
+    if foreign := one_line(", ".join(map(repr, sorted(names - listed))), 200):
         what = f"no earlier run wrote {foreign}; move that away, or write to another folder"
         raise ValueError(f"the folder {out} is not empty, and {what}")
     if names and not force:

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 from rich.table import Table
 from rich.text import Text
-from typer import Argument, Option
+from typer import Argument, Exit, Option
 
 from ascribe.cli import options, screen
-from ascribe.cli.plain import fail
+from ascribe.cli.plain import tell
 from ascribe.decisions import (
     By,
     Decision,
@@ -131,7 +131,8 @@ def decisions(
         said = failing[0].get("text") or ", ".join(
             f"{name} {failing[0][name]:.3g}" for name, _, _ in terms
         )
-        fail(f"failed: {fail_if}: {screen.safe(said, 400)}")
+        tell("error", f"failed: {screen.safe(fail_if)}: {screen.safe(said, 400)}")
+        raise Exit(1)
 
 
 def _terms(condition: str, files: int) -> list[tuple[str, str, float]]:

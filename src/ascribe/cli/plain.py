@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 from typer.models import CommandFunctionType
 
+QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|“[^”]*”")
 BLUE, ORANGE = (64, 140, 200), (224, 123, 44)
 """Ascribe's own colours, which can be read on light and dark terminals."""
 COLORS: dict[str, str | tuple[int, int, int]] = {"error": "red", "warning": "yellow", "hint": BLUE}
@@ -38,7 +39,10 @@ WORDS = (
     (r"^Option (\S+) does not take a value$", r"\1 takes no value"),
 )
 """What the parser says, and what is printed instead."""
-NO_ADVICE = re.compile(r"(it is|it was|the|this|and|about|in|nothing was) ")
+NO_ADVICE = re.compile(
+    r"(it is|it was|the|this|and|about|in|nothing was|where|an|its|something|training|rewards"
+    r"|not|no) "
+)
 """How what follows a semicolon begins if it is part of the error."""
 
 
@@ -57,12 +61,26 @@ def tell(kind: str, text: str) -> None:
 
 def tell_error(message: str, hint: str = "") -> None:
     """Print what is wrong and, in a second line, what to do: the hint, or what follows "; "."""
-    what, _, advice = message.partition("; ")
+    what, advice = _parted(message)
     if not advice or hint or NO_ADVICE.match(advice):
         what, advice = message, hint
     tell("error", what)
     if advice:
         tell("hint", advice)
+
+
+def _parted(message: str) -> tuple[str, str]:
+    """What is before and after the first "; " that is not inside quotes or a word of the call.
+
+    Those are names that others may have chosen; what stands in them is never a hint.
+    """
+    own = QUOTED.sub(lambda quoted: quoted[0].replace("; ", ";\0"), message)
+    for word in sys.argv[1:]:
+        for start in (match.start() for match in re.finditer("; ", word)):
+            piece = word[start : start + 12]
+            own = own.replace(piece, piece.replace("; ", ";\0"))
+    what, _, advice = own.partition("; ")
+    return what.replace(";\0", "; "), advice.replace(";\0", "; ")
 
 
 def fail(message: str, hint: str = "", code: int = 1) -> NoReturn:
@@ -104,6 +122,11 @@ class PlainHelp:
         except typer.Abort:
             tell("error", "stopped")
             code = 1
+        except OSError as error:  # such as a name that is too long, or a full disk
+            if isinstance(error, BrokenPipeError):
+                raise
+            tell("error", error.strerror or type(error).__name__)
+            code = 2
         if standalone_mode:
             sys.exit(code)
         return code

@@ -64,6 +64,11 @@ def safe(text: object, most: int = 80) -> str:
     return one_line(named(text), most)
 
 
+def quoted(path: object) -> str:
+    """A path in an error, in which no semicolon begins a hint."""
+    return safe(path).replace("; ", ";\N{NO-BREAK SPACE}")
+
+
 def named(text: object) -> str:
     """A path as it was given, without the credentials of a URI."""
     shown = without_credentials(text)
@@ -87,9 +92,13 @@ def stdin_or(value: Any) -> Any:
     from ascribe.sessions.formats.records import is_document
 
     if isinstance(value, list):
+        if [str(each) for each in value].count("-") > 1:
+            wrong_call("standard input can be read once; name - once")
         return [stdin_or(each) for each in value]
     if str(value) != "-":
         return value
+    if sys.stdin is None:
+        wrong_call("standard input is closed; name a file")
     folder = TemporaryDirectory(prefix="ascribe-")
     atexit.register(folder.cleanup)
     path = Path(folder.name, "stdin.jsonl")
@@ -197,7 +206,7 @@ def exits(
     except OSError as error:
         path = error.filename if isinstance(error.filename, str) else out or file
         verb = "open" if out is None else "open or write"
-        wrong_call(f"cannot {verb} {safe(path)}: {error.strerror or error}")
+        wrong_call(f"cannot {verb} {quoted(path)}: {error.strerror or error}")
     except (ImportError, ValueError) as error:
         wrong_call(safe(error, 400))
 
@@ -208,9 +217,9 @@ def written(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        wrong_call(f"cannot write {safe(path)}: {error.strerror or error}")
+        wrong_call(f"cannot write {quoted(path)}: {error.strerror or error}")
     except TableError as error:
-        wrong_call(f"cannot write {safe(path)}: {safe(error.problems[0].detail, 400)}")
+        wrong_call(f"cannot write {quoted(path)}: {safe(error.problems[0].detail, 400)}")
 
 
 def settings(texts: list[str], form: str = "--set takes name=value") -> dict[str, Any]:

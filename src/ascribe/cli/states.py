@@ -113,10 +113,10 @@ def _print(
         for each in tried:
             changes = [" → ".join(map(_percent, pair)) for pair in (each.alone, each.predicts)]
             kept = "kept" if each.kept else "refused"
-            rules.add_row(screen.safe(each.rule), kept, *changes, each.why)
+            rules.add_row(Text(screen.safe(each.rule)), kept, *changes, Text(each.why))
         screen.out.print(rules)
     if key == StateKey():
-        screen.out.print(f"{screen.safe(file)}: nothing to remove or to sort.")
+        screen.out.print(Text(f"{screen.safe(file)}: nothing to remove or to sort."))
     else:
         proposed = screen.safe(", ".join(key.rules), 400)
         screen.out.print(Text(f"Proposed key, with the rules: {proposed}"))

@@ -370,6 +370,11 @@ class Credit:
             columns[f"why_{name}"] = pa.array(term.why(), pa.string())
         if table is None:
             return pa.table(columns)
+        if len(table) != len(self):
+            raise ValueError(
+                f"to_table: the table has {len(table):,} rows, the credit {len(self):,}; pass the "
+                "table that was credited"
+            )
         arrow = table_to_arrow(table)
         for name, column in columns.items():
             arrow = arrow.append_column(name, column)

@@ -105,12 +105,12 @@ class Picture:
             OSError: if a file cannot be written.
             ValueError: if the file has another suffix.
         """
-        size = write_page(self._data(), html_file(path))
+        page = html_file(path)
         if figures is not None:
             write_figures(self.figures, figures)
         if tables is not None:
             write_tables(self.tables(), tables)
-        return size
+        return write_page(self._data(), page)  # last: an older page stays if the others fail
 
     def _data(self) -> dict[str, Any]:
         facts = self.facts

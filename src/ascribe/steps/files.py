@@ -139,8 +139,10 @@ class Rollouts(Brief):
         return flags
 
 
-def read_table(path: str | Path) -> StepTable:
+def read_table(path: str | Path, columns: Mapping[str, str] | None = None) -> StepTable:
     """The step table of a ``.parquet``, ``.jsonl`` or ``.jsonl.gz`` file.
+
+    ``columns`` says what the file calls a column of the format: ``{"reward": "score"}``.
 
     Raises:
         TableError: if the file cannot be read as a step table, with every reason found.
@@ -151,7 +153,7 @@ def read_table(path: str | Path) -> StepTable:
         >>> ascribe.read_table("steps.parquet")
         StepTable(5 rows, 1 group, 3 trajectories, 3 states)
     """
-    return read(path, wanted=KNOWN_COLUMNS.__contains__).table
+    return read(path, wanted=KNOWN_COLUMNS.__contains__, columns=columns).table
 
 
 def write_table(table: StepTable, path: str | Path) -> None:

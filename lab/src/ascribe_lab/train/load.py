@@ -186,7 +186,8 @@ def _messages(errors: Iterable[Any]) -> Iterator[str]:
         else:
             allowed = error["msg"].replace("Input should", "must")
             text = f"{allowed}; it is {_shown(error['input'])}"
-        yield f"{'.'.join(keys)}: {text}" if keys else text
+        # A key of the file is not ours: no semicolon in it begins the advice.
+        yield f"{'.'.join(keys).replace('; ', ';')}: {text}" if keys else text
 
 
 def _shown(value: Any) -> str:
