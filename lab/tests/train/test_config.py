@@ -231,12 +231,11 @@ def test_what_is_wrong_is_told_with_its_path_and_what_is_allowed(
 
 def test_missing_keys_are_told_with_their_meaning() -> None:
     assert problems() == [
-        "model.path: is missing "
-        "(a model folder with safetensors, the id of one on a hub, or smollm2)",
+        "model.path: is missing (folder of the model (safetensors), its id on a hub, or smollm2)",
         "environment.name: is missing "
-        "(an environment (ascribe env list), or package.module:factory)",
+        "(name of an environment (see ascribe env list), or package.module:factory)",
         "output.folder: is missing "
-        "(gets metrics.jsonl, config.yaml, checkpoints, and at the end the model)",
+        "(folder for metrics.jsonl, config.yaml, the checkpoints and the trained model)",
     ]
 
 
