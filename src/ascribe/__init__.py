@@ -44,45 +44,15 @@ __all__ = [
 ]
 
 _MODULES = {
-    "ascribe.diagnostics": (
-        "Diagnosis",
-        "diagnose",
-    ),
-    "ascribe.estimators": (
-        "RECIPES",
-        "Recipe",
-        "recipe",
-    ),
-    "ascribe.estimators.assign": (
-        "Assignment",
-        "assign",
-    ),
-    "ascribe.estimators.credit": (
-        "Credit",
-        "Reason",
-        "Term",
-    ),
+    "ascribe.diagnostics": ("Diagnosis", "diagnose"),
+    "ascribe.estimators": ("RECIPES", "Recipe", "recipe"),
+    "ascribe.estimators.assign": ("Assignment", "assign"),
+    "ascribe.estimators.credit": ("Credit", "Reason", "Term"),
     "ascribe.reports": ("report",),
-    "ascribe.steps.check": (
-        "CheckReport",
-        "check",
-    ),
-    "ascribe.steps.files": (
-        "read_table",
-        "table_from_arrow",
-        "table_to_arrow",
-        "write_table",
-    ),
-    "ascribe.steps.problems": (
-        "Problem",
-        "ProblemKind",
-        "Severity",
-        "TableError",
-    ),
-    "ascribe.steps.select": (
-        "GroupSelection",
-        "select",
-    ),
+    "ascribe.steps.check": ("CheckReport", "check"),
+    "ascribe.steps.files": ("read_table", "table_from_arrow", "table_to_arrow", "write_table"),
+    "ascribe.steps.problems": ("Problem", "ProblemKind", "Severity", "TableError"),
+    "ascribe.steps.select": ("GroupSelection", "select"),
     "ascribe.steps.table": ("StepTable",),
 }
 """Where each name is; its module is imported when the name is first used."""

@@ -349,6 +349,13 @@ class Credit:
         """The ``reason`` of each row in words, as in files."""
         return np.array([reason.label for reason in Reason], dtype=object)[self.reason]
 
+    def _check_table(self, method: str, table: StepTable) -> None:
+        if len(table) != len(self):
+            raise ValueError(
+                f"{method}: the table has {len(table):,} rows, the credit {len(self):,}; pass the "
+                "table that was credited"
+            )
+
     def to_table(self, table: StepTable | None = None) -> "pa.Table":
         """The columns that ``ascribe credit`` writes, and an explanation of each term.
 
@@ -363,6 +370,8 @@ class Credit:
 
         from ascribe.steps.files import table_to_arrow
 
+        if table is not None:
+            self._check_table("to_table", table)
         columns = credit_columns(credit_arrays(self))
         for name, term in self.terms.items():
             sizes = np.append(segments.size(term.labels, int(term.labels.max(initial=-1)) + 1), 0)
@@ -370,11 +379,6 @@ class Credit:
             columns[f"why_{name}"] = pa.array(term.why(), pa.string())
         if table is None:
             return pa.table(columns)
-        if len(table) != len(self):
-            raise ValueError(
-                f"to_table: the table has {len(table):,} rows, the credit {len(self):,}; pass the "
-                "table that was credited"
-            )
         arrow = table_to_arrow(table)
         for name, column in columns.items():
             arrow = arrow.append_column(name, column)
@@ -405,11 +409,7 @@ class Credit:
         """
         from ascribe.estimators.interval import posterior_interval
 
-        if len(table) != len(self):
-            raise ValueError(
-                f"interval: the table has {len(table):,} rows, the credit {len(self):,}; pass the "
-                "table that was credited"
-            )
+        self._check_table("interval", table)
         if not 0 < level < 1:
             raise ValueError(f"interval: level is {level}, but must lie between 0 and 1")
         steps = arrange(table)
