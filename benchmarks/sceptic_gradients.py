@@ -19,7 +19,8 @@ import copy
 import itertools
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -51,33 +52,42 @@ def gradients(policy: Any, steps: Sequence[loop.Step], weights: Sequence[Any]) -
 
 
 def measure(policy: Any, runs: Mapping[str, loop.Run], batches: int) -> dict[str, Any]:
-    """Products of the gradients of each arm, at a policy that stands still.
+    """Products of the gradients of each arm, at a policy that stands still."""
+    fresh = {arm: replace(run, recipe=copy.deepcopy(run.recipe)) for arm, run in runs.items()}
+
+    def of_batches() -> Iterator[dict[str, Any]]:
+        some = next(iter(runs.values()))
+        for number in range(10_000, 10_000 + batches):
+            steps, _ = some.batch(policy, number, np.random.default_rng([some.seed, number]))
+            weights = [run.credit(steps)[0] for run in fresh.values()]
+            yield dict(zip(runs, gradients(policy, steps, weights), strict=True))
+
+    return products(of_batches())
+
+
+def products(of_batches: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """What the gradients of batches say of each arm, from all pairs of different batches.
 
     ``strength`` is the square of the expected gradient, ``along`` its product with that of the
     oracle, and ``variance`` that of one batch.
     """
-    size = sum(weight.numel() for weight in policy.parameters())
-    sums = {arm: np.zeros(size) for arm in runs}
-    squares, products = dict.fromkeys(runs, 0.0), dict.fromkeys(runs, 0.0)
-    fresh = {arm: replace(run, recipe=copy.deepcopy(run.recipe)) for arm, run in runs.items()}
-    for number in range(batches):
-        some = next(iter(runs.values()))
-        rng = np.random.default_rng([some.seed, 10_000 + number])
-        steps, _ = some.batch(policy, 10_000 + number, rng)
-        weights = [run.credit(steps)[0] for run in fresh.values()]
-        of_batch = dict(zip(runs, gradients(policy, steps, weights), strict=True))
+    batches, sums = 0, dict[str, Any]()
+    squares, along = defaultdict[str, float](float), defaultdict[str, float](float)
+    for of_batch in of_batches:
+        batches += 1
         for arm, gradient in of_batch.items():
-            sums[arm] += gradient
+            sums[arm] = sums.get(arm, 0.0) + gradient
             squares[arm] += float(gradient @ gradient)
-            products[arm] += float(gradient @ of_batch[TRUE])
-    pairs, found = batches * (batches - 1), {}
-    for arm, total in sums.items():
-        found[arm] = {
+            along[arm] += float(gradient @ of_batch[TRUE])
+    pairs = batches * (batches - 1)
+    return {
+        arm: {
             "strength": (float(total @ total) - squares[arm]) / pairs,
-            "along": (float(total @ sums[TRUE]) - products[arm]) / pairs,
+            "along": (float(total @ sums[TRUE]) - along[arm]) / pairs,
             "variance": (squares[arm] - float(total @ total) / batches) / (batches - 1),
         }
-    return found
+        for arm, total in sums.items()
+    }
 
 
 def run_unit(

@@ -192,14 +192,8 @@ def test_direction_and_noise_of_known_gradients() -> None:
         "oracle": true + rng.normal(size=(batches, 3)),
         "returns": ours + 2 * rng.normal(size=(batches, 3)),
     }
-    piece = {}
-    for arm, of in drawn.items():
-        pairs = batches * (batches - 1)
-        total, squares = of.sum(0), float((of**2).sum())
-        along = float(total @ drawn["oracle"].sum(0) - (of * drawn["oracle"]).sum()) / pairs
-        strength = (float(total @ total) - squares) / pairs
-        variance = (squares - float(total @ total) / batches) / (batches - 1)
-        piece[arm] = {"strength": strength, "along": along, "variance": variance}
+    of_batches = (dict(zip(drawn, both, strict=True)) for both in zip(*drawn.values(), strict=True))
+    piece = sceptic_gradients.products(of_batches)
     pieces = [dict.fromkeys(sceptic_gradients.STAGES, piece)] * 3
     found = sceptic_gradients.measured(pieces, "start", "returns")
     assert found["direction"] == pytest.approx(0.5**0.5, abs=0.05)
