@@ -5,9 +5,11 @@
 The sentences are those that ``benchmarks/sceptic_protocol.md`` has for each outcome.
 """
 
+from collections.abc import Sequence
+
 from common import RESULTS, ROOT, fill_page
 from learning_page import Case, Cases, chance, read, value
-from sceptic import ARMS, FULL, GROUPED, ORACLE, PLACES, PRIMARY
+from sceptic import ARMS, CONTRASTS, FULL, GROUPED, ORACLE, PLACES, PRIMARY
 
 from ascribe_lab.audit.report import markdown
 
@@ -17,12 +19,35 @@ LEVEL = 0.01
 """With a clock, "level" means within so much."""
 APART = "textcraft"
 NAMES = {
-    "sokoban, unseen rooms": "Sokoban, rooms that were not trained on",
-    "webshop": "WebShop, goals that were not trained on",
-    "sokoban, clock": "Sokoban with a clock in every text",
-    "sokoban, two boxes": "Sokoban with two boxes and one reward at the end",
-    APART: "TextCraft, where `sbc` was developed",
+    "sokoban, unseen rooms": "Sokoban",
+    "webshop": "WebShop",
+    "sokoban, clock": "Sokoban with a clock",
+    "sokoban, two boxes": "Sokoban with two boxes",
+    APART: "TextCraft",
 }
+APART_FOR = "(apart, because `sbc` was developed on it) "
+Said = tuple[str, str, str]
+"""What is said of the environments where the first of two arms is ahead, behind, or neither."""
+CLUSTERS, TEXTS = "clusters of hidden states (`bipace_q`)", "equal texts (`gigpo`)"
+KEPT = "the memory (`sbc, memory` minus `sbc`)"
+OTHERS: tuple[tuple[tuple[str, str], Said], ...] = (
+    (
+        ("bipace_q", "gigpo"),
+        (
+            f"{CLUSTERS} learned faster than {TEXTS} in",
+            f"{CLUSTERS} learned more slowly than {TEXTS} in",
+            f"no difference between {CLUSTERS} and {TEXTS} was found in",
+        ),
+    ),
+    (
+        ("sbc, memory", "sbc"),
+        (
+            f"{KEPT} gained in",
+            f"{KEPT} cost in",
+            f"no effect of {KEPT} was found, where tasks came back rarely, in",
+        ),
+    ),
+)
 
 
 def side(case: Case) -> int:
@@ -62,58 +87,73 @@ def primary(figures: Cases, world: str) -> str:
     return said
 
 
-def others(figures: Cases, world: str) -> list[str]:
-    """What is said of clusters and of the memory."""
-    clusters = between(figures, world, "bipace_q", "gigpo")
-    speed = {1: "faster than", -1: "more slowly than", 0: "neither found faster nor slower than"}
-    said = "clusters of hidden states (`bipace_q`) learned " if side(clusters) else ""
-    said += "" if said else "clusters of hidden states (`bipace_q`) were "
-    said += f"{speed[side(clusters)]} equal texts (`gigpo`), {value(clusters, 'difference')}"
-    memory = between(figures, world, "sbc, memory", "sbc")
-    verb = {1: "gained", -1: "cost", 0: "made no difference that was found:"}[side(memory)]
-    return [said, f"the memory {verb} {value(memory, 'difference')}"]
+def counted(figures: Cases, worlds: Sequence[str], pair: tuple[str, str], said: Said) -> str:
+    """In which environments the first arm of a pair is ahead, or behind; or neither was found."""
+    sides = {world: side(between(figures, world, *pair)) for world in worlds}
+    parts = []
+    for sign, words in zip((1, -1, 0), said, strict=True):
+        places = [NAMES[world] for world, found in sides.items() if found == sign]
+        if places:
+            parts.append(
+                f"{words} {len(places)} of {len(sides)} environments ({', '.join(places)})"
+            )
+    whole = "; ".join(parts)
+    return f"{whole[0].upper()}{whole[1:]}."
 
 
 def opening(figures: Cases) -> str:
     """The primary contrast over environments, in one sentence."""
     ours, base = PRIMARY
-    sides = {world: side(between(figures, world, *PRIMARY)) for world in FULL.worlds}
-    parts = []
-    for sign, said in ((1, "faster than"), (-1, "more slowly than"), (0, "not found apart from")):
-        places = [NAMES[world] for world, found in sides.items() if found == sign]
-        if places:
-            parts.append(f"{said} tuned `{base}` in {len(places)} ({'; '.join(places)})")
-    return f"**Of {len(sides)} environments, `{ours}` learned {', and '.join(parts)}.**"
+    said = (
+        f"`{ours}` learned faster than tuned `{base}` in",
+        f"`{ours}` learned more slowly than tuned `{base}` in",
+        f"no difference between `{ours}` and tuned `{base}` was found in",
+    )
+    worlds = [world for world in FULL.worlds if world != APART]
+    return f"**{counted(figures, worlds, PRIMARY, said)}**"
 
 
 def paragraph(figures: Cases) -> str:
-    """The answer, and a line for each environment."""
-    lines = [
-        f"- *{NAMES[world]}*: {'; '.join([primary(figures, world), *others(figures, world)])}."
-        for world in FULL.worlds
-    ]
-    return "\n".join([opening(figures), "", *lines])
+    """The answer, a line for each environment, and what is said of clusters and the memory."""
+    lines = []
+    for world in FULL.worlds:
+        apart = APART_FOR if world == APART else ""
+        lines.append(f"*{NAMES[world]}*: {apart}{primary(figures, world)}.")
+    lines += [counted(figures, FULL.worlds, *each) for each in OTHERS]
+    return "\n".join([opening(figures), "", *(f"- {line}" for line in lines)])
 
 
 def table(figures: Cases) -> str:
-    """A row for each environment."""
-    arms = [arm for arm in ARMS if arm not in (GROUPED, ORACLE)]
-    head = ["environment", "`sbc` minus `returns`", "p", "found with a power of .9"]
-    head += ["`grpo`", "`oracle`", *(f"`{arm}`" for arm in arms)]
+    """A column for each environment: the contrasts, and how far each arm came."""
     rows = []
-    for world in FULL.worlds:
-        case = between(figures, world, *PRIMARY)
-        ends = (figures.get(f"{world}/{arm}", {}) for arm in (GROUPED, ORACLE))
-        row = [NAMES[world], value(case, "difference"), chance(case), f"{case['detectable']:.3f}"]
-        row += [f"{end['auc']:.3f}" if end else "–" for end in ends]
-        rows.append([*row, *(share(figures[f"{world}/{arm}"]) for arm in arms)])
-    return markdown(head, rows)
+    for first, second in CONTRASTS:
+        cases = [figures.get(f"{world}/{first} minus {second}", {}) for world in FULL.worlds]
+        shown = [value(case, "difference") for case in cases]
+        bold = [
+            f"**{text}**" if case and side(case) else text
+            for case, text in zip(cases, shown, strict=True)
+        ]
+        rows.append([f"`{first}` minus `{second}`", *bold])
+        if (first, second) == PRIMARY:
+            rows.append(["p", *(chance(case) for case in cases)])
+            rows.append(
+                ["found with a power of 0.9", *(f"{case['detectable']:.3f}" for case in cases)]
+            )
+    for arm in ARMS:
+        cases = [figures.get(f"{world}/{arm}", {}) for world in FULL.worlds]
+        ends = arm in (GROUPED, ORACLE)
+        shown = [auc(case) if ends or "share" not in case else share(case) for case in cases]
+        rows.append([f"`{arm}`", *shown])
+    return markdown(["", *(NAMES[world] for world in FULL.worlds)], rows)
+
+
+def auc(case: Case) -> str:
+    """The mean success over training."""
+    return f"AUC {case['auc']:.3f}" if case else "–"
 
 
 def share(case: Case) -> str:
-    """How far an arm is on the way to the oracle; its AUC where there is none."""
-    if "share" not in case:
-        return f"AUC {case['auc']:.3f}"
+    """How far an arm is on the way from ``grpo`` to the oracle."""
     shown = (f"{100 * case[f'share{end}']:.0f}" for end in ("", "_low", "_high"))
     return "{} % ({} to {})".format(*shown)
 
@@ -143,12 +183,83 @@ def verdict(found: dict[str, float]) -> str:
     return "neither alone"
 
 
+def smollm2(figures: Cases) -> str:
+    """What is said of the language model: the gain of each arm, and their difference."""
+    contrast = next(case for case in figures if case.endswith(f" minus {GROUPED}"))
+    arm = contrast.partition(" ")[0]
+    pairs = sum(case.startswith(f"{arm}, seed") and "success" in figures[case] for case in figures)
+    said = [gained(figures, each, pairs) for each in (GROUPED, arm)]
+    case = figures[contrast]
+    if pairs == 1:
+        return "\n".join(f"- {each}." for each in [*said, "One pair of runs compares no arms"])
+    apart = value(case, "success")
+    if sign(case, "success"):
+        more = "more" if sign(case, "success") > 0 else "less"
+        said.append(
+            f"`{arm}` gained {more} than `{GROUPED}`: by {apart} in {pairs} pairs of runs of one "
+            "model in one environment"
+        )
+    else:
+        said.append(
+            f"No difference between the arms was found: {apart}; {pairs} pairs do not show that "
+            "there is none"
+        )
+    return "\n".join(f"- {each}." for each in said)
+
+
+def gained(figures: Cases, arm: str, pairs: int) -> str:
+    """What one arm learned, with and without the form of actions."""
+    case, name = figures[f"{arm}, gain"], "SmolLM2-135M"
+    won = "of its episodes at goals that it never saw"
+    if pairs == 1:
+        return f"With `{arm}`, {name} won {case['success']:+.3f} {won}, in one run"
+    gain, formed = value(case, "success"), value(case, "success_if_formed")
+    if sign(case, "success") < 0:
+        return f"With `{arm}`, {name} won fewer {won}: {gain}, in {pairs} runs"
+    if sign(case, "success") == 0:
+        return f"With `{arm}`, no gain was found on unseen goals: {gain}, in {pairs} runs"
+    said = f"With `{arm}`, {name} won {gain} more {won}, in {pairs} runs; "
+    if sign(case, "success_if_formed") > 0:
+        return f"{said}also among episodes of well-formed actions alone: {formed}"
+    return f"{said}among episodes of well-formed actions alone no gain was found: {formed}"
+
+
+def sign(case: Case, metric: str) -> int:
+    """1 if the interval is above 0, -1 if it is below, 0 if it has it inside."""
+    return int(case[f"{metric}_low"] > 0) - int(case[f"{metric}_high"] < 0)
+
+
+def runs_table(figures: Cases) -> str:
+    """A row for the start, and for each run that counts."""
+    rows = []
+    for name, case in figures.items():
+        if name == "start" or ("seed" in name and "success" in case):
+            shares = [f"{case[metric]:.3f}" for metric in RUNS]
+            spent = [f"{case[m] / 60:.0f}" if m in case else "–" for m in COSTS]
+            rows.append([name, *shares, *spent])
+    return markdown(["run", *RUNS.values(), *COSTS.values()], rows)
+
+
+RUNS = {
+    "success": "success",
+    "well_formed": "well-formed actions",
+    "carried_out": "carried out",
+    "success_if_formed": "success if formed",
+}
+COSTS = {"wall_seconds": "minutes", "cpu_seconds": "CPU minutes"}
+
+
 def filled(text: str) -> str:
     """A page with what is committed, where it has a place for it."""
     figures = read("sceptic")
     blocks = {"sceptic": paragraph(figures), "sceptic table": table(figures)}
+    blocks["sceptic opening"] = opening(figures)
     if (RESULTS / "sceptic_gradients.jsonl").exists():
         blocks["gradients"] = explained(read("sceptic_gradients"))
+    if (RESULTS / "sceptic_smollm2.jsonl").exists():
+        trained = read("sceptic_smollm2")
+        blocks["smollm2"] = f"{smollm2(trained)}\n\n{runs_table(trained)}"
+        blocks["smollm2 in short"] = smollm2(trained)
     blocks = {name: block for name, block in blocks.items() if f"<!-- begin: {name} -->" in text}
     return fill_page(text, {name: f"{block}\n" for name, block in blocks.items()})
 

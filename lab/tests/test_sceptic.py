@@ -246,10 +246,35 @@ def test_the_page_says_what_came_out(ahead: float, said: str) -> None:
     sentence = page.primary(figures, "webshop")
     assert said in sentence
     assert "+0.0" in sentence or "-0.0" in sentence
-    assert page.paragraph(figures).count("*: ") == len(sceptic.FULL.worlds)
+    assert page.paragraph(figures).count("\n- *") == len(sceptic.FULL.worlds)
+    assert said in page.opening(figures) or not ahead
+    assert "TextCraft" not in page.opening(figures)
     share = figures["webshop/sbc"]["share"]
     assert share == pytest.approx((0.1 + ahead) / 0.3, abs=0.02)
     assert f"{100 * share:.0f} % (" in page.table(figures)
+
+
+@pytest.mark.parametrize(
+    ("gain", "more", "said"),
+    [
+        ((0.2, 0.1, 0.3), (0.1, 0.05, 0.2), ("more of its", "gained more than")),
+        ((0.2, -0.1, 0.3), (-0.1, -0.2, -0.05), ("no gain was found", "gained less than")),
+        ((-0.2, -0.3, -0.1), (0.1, -0.1, 0.3), ("won fewer", "No difference")),
+        ((0.2,), (0.1,), ("in one run", "compares no arms")),
+    ],
+)
+def test_the_page_says_what_the_language_model_learned(
+    gain: tuple[float, ...], more: tuple[float, ...], said: tuple[str, str]
+) -> None:
+    def case(values: tuple[float, ...]) -> dict[str, float]:
+        names = ("success", "success_low", "success_high")
+        formed = {name.replace("success", "success_if_formed"): 0.0 for name in names}
+        return dict(zip(names, values, strict=False)) | formed
+
+    figures = {f"sbc, seed {seed}": {"success": 0.5} for seed in range(1, len(gain) + 1)}
+    figures |= {"grpo, gain": case(gain), "sbc, gain": case(gain), "sbc minus grpo": case(more)}
+    text = page.smollm2(figures)
+    assert all(part in text for part in said)
 
 
 def test_the_figures_follow_from_the_curves() -> None:
