@@ -52,7 +52,6 @@ From = Annotated[
     str | None,
     Option(
         "--format",
-        "--from",
         help=f"Format of the sessions; recognised by default. One of {', '.join(FORMATS)}.",
         autocompletion=lambda: list(FORMATS),
     ),
