@@ -13,7 +13,9 @@ that are finished count. The quick case trains a tiny policy for one iteration.
     python benchmarks/sceptic_smollm2.py --warm runs/warm --work runs/smollm2 --minutes 100
 
 makes what is missing in the folder of ``--work``, two runs at a time on one core each. A run that
-was stopped goes on from its last checkpoint. After ``--minutes`` nothing new is started.
+was stopped goes on from its last checkpoint. After ``--minutes`` nothing new is started. With
+``--out NAME.jsonl``, what the figures follow from goes to the folder ``NAME``; ``--curves NAME``
+takes the runs of such a folder as finished. All runs must have the same start.
 """
 
 import json
@@ -26,7 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cache
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ import common
 import numpy as np
 import tiny
 
+from ascribe.engines.metrics import NAME as METRICS
 from ascribe.engines.metrics import read_metrics
 from ascribe.steps.atomic import write_file
 from ascribe_lab.envs.protocol import Start
@@ -131,7 +134,7 @@ class Design:
     unseen: int = UNSEEN
     changes: dict[str, Any] = field(
         default_factory=lambda: {
-            "update.iterations": 12,
+            "update.iterations": 16,
             "update.learning_rate": 4e-5,
             "rollout.groups": 3,
             "rollout.size": 8,
@@ -182,6 +185,10 @@ def finish(design: Design, warm: Path, folder: Path, arm: str, seed: int) -> Non
     """Train to the end and evaluate, unless that is done."""
     done = folder / "trained.json"
     if not done.exists():
+        start = digest(warm)
+        others = folder.parent.glob("*/trained.json")
+        if {json.loads(other.read_text())["start"] for other in others} - {start}:
+            raise SystemExit(f"{warm} is not the start of the finished runs: use another --work")
         resumed = bool(read_metrics(folder))
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         changes = common.settings(design.settings(warm, folder, arm, seed))
@@ -191,8 +198,15 @@ def finish(design: Design, warm: Path, folder: Path, arm: str, seed: int) -> Non
         now = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent = now.ru_utime + now.ru_stime - before.ru_utime - before.ru_stime
         # What a killed process had spent is not known.
-        write_file(done, json.dumps({"cpu_seconds": None if resumed else spent}))
+        cost = {"cpu_seconds": None if resumed else spent}
+        write_file(done, json.dumps(cost | {"start": start}))
     evaluate(design, folder / "model", folder / "unseen.json")
+
+
+def digest(model: Path) -> str:
+    """The SHA-256 of a model's weights."""
+    with (model / "model.safetensors").open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
 
 
 def evaluate(design: Design, model: Path, out: Path) -> None:
@@ -376,6 +390,7 @@ def main() -> None:
         "work": {"type": Path, "help": "folder of the runs"},
         "arm": {"choices": [*ARMS][1:], "default": "sbc", "help": "what is compared with grpo"},
         "minutes": {"type": float, "help": "start nothing new after so long"},
+        "curves": {"type": Path, "help": "a folder of results, whose runs are finished"},
     }
     with common.Figures("sceptic_smollm2", **own) as figures, tempfile.TemporaryDirectory() as new:
         options, design = figures.options, QUICK if figures.quick else Design()
@@ -384,6 +399,8 @@ def main() -> None:
             warm = tiny.write_textcraft(Path(new) / "warm")
         work.mkdir(parents=True, exist_ok=True)
         arms = (FIRST, options.arm)
+        if options.curves:
+            restore(options.curves, work)
         make_missing(design, warm, work, arms, options.minutes)
         if not (work / "start.json").exists():
             raise SystemExit("the start is not evaluated yet: call it again with more minutes")
@@ -400,6 +417,31 @@ def main() -> None:
             {"goal": goal} | {run: played[run][goal] for run in played} for goal in played["start"]
         )
         figures.write_curve(by_goal, "goals")
+
+
+def restore(results: Path, work: Path) -> None:
+    """Put finished runs into the folder of runs, as ``collect`` reads them."""
+    goals, curve, runs = (
+        common.read_lines(results / f"{name}.jsonl") for name in ("goals", "curve", "runs")
+    )
+    played = {name: {line["goal"]: line[name] for line in goals} for name in {*goals[0]} - {"goal"}}
+    work.mkdir(parents=True, exist_ok=True)
+    write_file(work / "start.json", json.dumps(played["start"]))
+    for run in runs:
+        name = f"{run['arm']}-{run['seed']}"
+        if name in played:
+            folder = work / name
+            folder.mkdir(exist_ok=True)
+            own = [line for line in curve if all(line[key] == run[key] for key in ("arm", "seed"))]
+            lines = [
+                {"iteration": line["iteration"], "seconds": run["wall_seconds"]}
+                | {f"ascribe/{key}": line[key] for key in CURVE}
+                for line in own
+            ]
+            write_file(folder / METRICS, "".join(f"{json.dumps(line)}\n" for line in lines))
+            cost = {key: run[key] for key in ("cpu_seconds", "start")}
+            write_file(folder / "trained.json", json.dumps(cost))
+            write_file(folder / "unseen.json", json.dumps(played[name]))
 
 
 def collect(

@@ -77,6 +77,33 @@ def test_figures_by_hand() -> None:
     assert ("grpo, seed 3", "success") not in figures
 
 
+def test_finished_runs_are_restored_from_results(tmp_path: Path) -> None:
+    played, _ = made_up()
+    results, work = tmp_path / "results", tmp_path / "work"
+    results.mkdir()
+    names = [name for name in played if not name.endswith("3")]
+    goals = [{"goal": goal} | {name: played[name][goal] for name in names} for goal in "ab"]
+    runs, curve = [], []
+    for name in names[1:]:
+        arm, _, seed = name.partition("-")
+        run = {"arm": arm, "seed": int(seed)}
+        curve += [run | {"iteration": n} | dict.fromkeys(sceptic.CURVE, n / 4) for n in range(3)]
+        costs = {"cpu_seconds": 8.0, "start": "abc", "wall_seconds": 9.0}
+        runs.append(run | {"iterations": 3, "success": 0.25, "advantage_rms": 0.25} | costs)
+    for name, lines in (("goals", goals), ("runs", runs), ("curve", curve)):
+        (results / f"{name}.jsonl").write_text("".join(f"{json.dumps(x)}\n" for x in lines))
+    design = sceptic.Design(seeds=(1, 2))
+    sceptic.restore(results, work)
+    found = sceptic.collect(design, work, ("grpo", "sbc"))
+    as_read = json.loads(json.dumps({name: played[name] for name in names}))
+    assert found[0] == as_read
+    assert sorted(map(json.dumps, found[2])) == sorted(map(json.dumps, curve))
+    assert found[1] == sorted(runs, key=lambda run: run["seed"])
+    (tmp_path / "model.safetensors").write_bytes(b"another start")
+    with pytest.raises(SystemExit, match="not the start"):
+        sceptic.finish(design, tmp_path, work / "grpo-3", "grpo", 3)
+
+
 def test_figures_are_those_of_the_committed_episodes() -> None:
     path = RESULTS / "sceptic_smollm2.jsonl"
     if not path.exists():
