@@ -463,7 +463,11 @@ def report(figures: Figures, design: Design, lines: Lines) -> None:
         return
     seconds = sum(line["cpu_seconds"] for line in lines)
     figures.emit("runs", "cpu_hours", seconds / 3600, "h", "lower")
-    for (world, arm), (gamma, rate) in sorted(chosen(design, lines).items()):
+    best, scores = chosen(design, lines), tuned(design, lines)
+    edge = sum(bool(beyond(design, arm, scores[world, arm])) for world, arm in best)
+    figures.emit("tuning", "settings", len(best), "settings", "higher")
+    figures.emit("tuning", "at_edge", edge, "settings", "lower")
+    for (world, arm), (gamma, rate) in sorted(best.items()):
         if ARMS[arm].discounted:
             figures.emit(f"{world}/{arm}", "gamma", gamma, "1", "higher")
         figures.emit(f"{world}/{arm}", "learning_rate", rate, "1", "lower")

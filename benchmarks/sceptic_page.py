@@ -25,27 +25,24 @@ NAMES = {
     "sokoban, two boxes": "Sokoban with two boxes",
     APART: "TextCraft",
 }
+WORLDS = tuple(world for world in FULL.worlds if world != APART)
 APART_FOR = "(apart, because `sbc` was developed on it) "
 Said = tuple[str, str, str]
 """What is said of the environments where the first of two arms is ahead, behind, or neither."""
-CLUSTERS, TEXTS = "clusters of hidden states (`bipace_q`)", "equal texts (`gigpo`)"
+CLUSTERS, STATES = "clusters of hidden states (`bipace_q`)", "equal states (`gigpo`)"
 KEPT = "the memory (`sbc, memory` minus `sbc`)"
 OTHERS: tuple[tuple[tuple[str, str], Said], ...] = (
     (
         ("bipace_q", "gigpo"),
         (
-            f"{CLUSTERS} learned faster than {TEXTS} in",
-            f"{CLUSTERS} learned more slowly than {TEXTS} in",
-            f"no difference between {CLUSTERS} and {TEXTS} was found in",
+            f"{CLUSTERS} learned faster than {STATES} in",
+            f"{CLUSTERS} learned more slowly than {STATES} in",
+            f"no difference between {CLUSTERS} and {STATES} was found in",
         ),
     ),
     (
         ("sbc, memory", "sbc"),
-        (
-            f"{KEPT} gained in",
-            f"{KEPT} cost in",
-            f"no effect of {KEPT} was found, where tasks came back rarely, in",
-        ),
+        (f"{KEPT} gained in", f"{KEPT} cost in", f"no effect of {KEPT} was found in"),
     ),
 )
 
@@ -65,38 +62,48 @@ def between(figures: Cases, world: str, first: str, second: str) -> Case:
 def primary(figures: Cases, world: str) -> str:
     """What is said of the primary contrast in an environment."""
     case = between(figures, world, *PRIMARY)
-    apart, (ours, base) = value(case, "difference"), PRIMARY
+    ours, base = PRIMARY
+    apart = f"{value(case, 'difference')}, p {chance(case)}"
     if side(case):
         speed = "faster" if side(case) > 0 else "more slowly"
         said = f"`{ours}` learned {speed} than tuned `{base}`: {apart}"
     elif PLACES[world].keyed and case["difference_low"] > -LEVEL:
-        within = case["difference_high"] < LEVEL
-        said = f"`{ours}` and tuned `{base}` are level{'' if within else ' or better'}: {apart}"
+        better = "" if case["difference_high"] < LEVEL else ", or better"
+        said = f"`{ours}` is level with tuned `{base}`{better}: {apart}"
     else:
         bound = max(-case["difference_low"], case["difference_high"])
         said = f"no difference was found between `{ours}` and tuned `{base}`, {apart}; "
         said += f"differences above {bound:.3f} are ruled out"
-    if PLACES[world].oracle and f"{world}/{ORACLE} minus {GROUPED}" in figures:
-        gap = figures[f"{world}/{ORACLE} minus {GROUPED}"]
-        if gap["gap_low"] <= 0:
-            said += ". Credit does not matter here within what these runs can see"
     for arm in ("value", "ppo"):
         case = between(figures, world, ours, arm)
         if side(case) < 0:
             said += f"; `{arm}` was ahead of `{ours}` by {-case['difference']:.3f}"
-    return said
+    return said + no_way(figures, world)
 
 
-def counted(figures: Cases, worlds: Sequence[str], pair: tuple[str, str], said: Said) -> str:
+def no_way(figures: Cases, world: str) -> str:
+    """What is said where the oracle was not found ahead of GRPO."""
+    gap = figures.get(f"{world}/{ORACLE} minus {GROUPED}")
+    if gap is None or gap["gap_low"] > 0:
+        return ""
+    cases = [case for name, case in figures.items() if name.startswith(f"{world}/")]
+    if any(side(case) for case in cases if "difference" in case):
+        return f". The oracle was not found ahead of `{GROUPED}` here: {value(gap, 'gap')}"
+    return ". Credit does not matter here within what these runs can see"
+
+
+def counted(figures: Cases, pair: tuple[str, str], said: Said) -> str:
     """In which environments the first arm of a pair is ahead, or behind; or neither was found."""
-    sides = {world: side(between(figures, world, *pair)) for world in worlds}
+    cases = {world: between(figures, world, *pair) for world in WORLDS}
     parts = []
     for sign, words in zip((1, -1, 0), said, strict=True):
-        places = [NAMES[world] for world, found in sides.items() if found == sign]
+        places = [
+            f"{NAMES[world]} {value(case, 'difference')}"
+            for world, case in cases.items()
+            if side(case) == sign
+        ]
         if places:
-            parts.append(
-                f"{words} {len(places)} of {len(sides)} environments ({', '.join(places)})"
-            )
+            parts.append(f"{words} {len(places)} of {len(cases)} environments: {', '.join(places)}")
     whole = "; ".join(parts)
     return f"{whole[0].upper()}{whole[1:]}."
 
@@ -109,8 +116,7 @@ def opening(figures: Cases) -> str:
         f"`{ours}` learned more slowly than tuned `{base}` in",
         f"no difference between `{ours}` and tuned `{base}` was found in",
     )
-    worlds = [world for world in FULL.worlds if world != APART]
-    return f"**{counted(figures, worlds, PRIMARY, said)}**"
+    return f"**{counted(figures, PRIMARY, said)}**"
 
 
 def paragraph(figures: Cases) -> str:
@@ -119,7 +125,7 @@ def paragraph(figures: Cases) -> str:
     for world in FULL.worlds:
         apart = APART_FOR if world == APART else ""
         lines.append(f"*{NAMES[world]}*: {apart}{primary(figures, world)}.")
-    lines += [counted(figures, FULL.worlds, *each) for each in OTHERS]
+    lines += [counted(figures, *each) for each in OTHERS]
     return "\n".join([opening(figures), "", *(f"- {line}" for line in lines)])
 
 
@@ -136,15 +142,27 @@ def table(figures: Cases) -> str:
         rows.append([f"`{first}` minus `{second}`", *bold])
         if (first, second) == PRIMARY:
             rows.append(["p", *(chance(case) for case in cases)])
-            rows.append(
-                ["found with a power of 0.9", *(f"{case['detectable']:.3f}" for case in cases)]
-            )
+            rows.append(["difference found with a power of 0.9", *of(cases, "detectable", ".3f")])
     for arm in ARMS:
         cases = [figures.get(f"{world}/{arm}", {}) for world in FULL.worlds]
         ends = arm in (GROUPED, ORACLE)
         shown = [auc(case) if ends or "share" not in case else share(case) for case in cases]
         rows.append([f"`{arm}`", *shown])
+        if arm == "ppo":
+            rows.append(["variance of returns that its critic explains", *of(cases, "explained")])
     return markdown(["", *(NAMES[world] for world in FULL.worlds)], rows)
+
+
+def of(cases: Sequence[Case], metric: str, form: str = ".2f") -> list[str]:
+    """One metric in a row of the table."""
+    return [f"{case[metric]:{form}}" if metric in case else "–" for case in cases]
+
+
+def tuning(figures: Cases) -> str:
+    """How many of the best settings lie at the edge of those that were tried."""
+    case = figures["tuning"]
+    count, of_all = case["at_edge"], case["settings"]
+    return f"{count:.0f} of the {of_all:.0f} best settings lie at the edge of what was tried."
 
 
 def auc(case: Case) -> str:
@@ -154,25 +172,25 @@ def auc(case: Case) -> str:
 
 def share(case: Case) -> str:
     """How far an arm is on the way from ``grpo`` to the oracle."""
-    shown = (f"{100 * case[f'share{end}']:.0f}" for end in ("", "_low", "_high"))
+    shown = (round(100 * case[f"share{end}"]) for end in ("", "_low", "_high"))
     return "{} % ({} to {})".format(*shown)
 
 
 def explained(figures: Cases) -> str:
     """Whether direction or noise goes with the order of the arms, by environment."""
     rows = []
-    for world in FULL.worlds:
-        found = {
-            measured: case["explains"]
-            for name, case in figures.items()
-            for measured in ("direction", "noise")
-            if name.startswith(f"{world}, {measured}")
-        }
-        if len(found) > 1:
-            rows.append(
-                [NAMES[world], *(f"{each:+.2f}" for each in found.values()), verdict(found)]
-            )
-    return markdown(["environment", "direction", "noise", "what explains the order"], rows)
+    for world in WORLDS:
+        found, arms = {}, ""
+        for measured in ("direction", "noise"):
+            for name, case in figures.items():
+                if name.startswith(f"{world}, {measured}, "):
+                    arms = name.split(", ")[-1].removesuffix(" arms")
+                    found[measured] = case
+        cells = [f"{case['explains']:+.2f} (p {chance(case)})" for case in found.values()]
+        said = verdict({name: case["explains"] for name, case in found.items()}) if found else ""
+        rows.append([NAMES[world], *(cells or ("–", "–")), arms, said or "not known"])
+    head = ["environment", "closer direction", "less noise", "arms", "what explains the order"]
+    return markdown(head, rows)
 
 
 def verdict(found: dict[str, float]) -> str:
@@ -252,8 +270,11 @@ COSTS = {"wall_seconds": "minutes", "cpu_seconds": "CPU minutes"}
 def filled(text: str) -> str:
     """A page with what is committed, where it has a place for it."""
     figures = read("sceptic")
+    if any(figures[f"{world}/{GROUPED}"]["seeds"] < len(FULL.seeds) for world in FULL.worlds):
+        raise SystemExit("the runs are not finished: the page says nothing of fewer seeds")
     blocks = {"sceptic": paragraph(figures), "sceptic table": table(figures)}
     blocks["sceptic opening"] = opening(figures)
+    blocks["sceptic tuning"] = tuning(figures)
     if (RESULTS / "sceptic_gradients.jsonl").exists():
         blocks["gradients"] = explained(read("sceptic_gradients"))
     if (RESULTS / "sceptic_smollm2.jsonl").exists():

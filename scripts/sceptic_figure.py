@@ -13,6 +13,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from common import mean_interval
 from sceptic import ARMS, FULL, GROUPED, ORACLE, PRIMARY, Values, aucs, of_tests
+from sceptic_page import NAMES
 
 COLOURS = {ORACLE: "#999999", PRIMARY[0]: "#d55e00", PRIMARY[1]: "#0072b2"}
 
@@ -29,7 +30,7 @@ def draw(curves: list[Line]) -> None:
     arms = [arm for arm in ARMS if arm != GROUPED]
     for panel, world in zip(panels, FULL.worlds, strict=True):
         draw_panel(panel, values, world, arms)
-        panel.set_title(world.replace(", ", ",\n"), fontsize=10)
+        panel.set_title(NAMES[world].replace(" with", "\nwith"), fontsize=10)
     panels[0].set_yticks(range(len(arms)), arms)
     panels[0].invert_yaxis()
     figure.supxlabel(f"mean success over training, minus {GROUPED}", fontsize=10)

@@ -3,6 +3,7 @@
 import copy
 import random
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -202,8 +203,8 @@ def test_direction_and_noise_of_known_gradients() -> None:
     assert whole == low == high == pytest.approx(found["noise"])
 
 
-def reported(curves: list[dict[str, object]]) -> list[dict[str, object]]:
-    """The figures of curves, as they are written."""
+def reported(report: Callable[..., None], *given: object) -> list[dict[str, object]]:
+    """The figures that a benchmark reports, as they are written."""
     emitted: list[dict[str, object]] = []
 
     class Kept:
@@ -214,7 +215,7 @@ def reported(curves: list[dict[str, object]]) -> list[dict[str, object]]:
             for end, value in zip(("", "_low", "_high"), found, strict=True):
                 self.emit(case, metric + end, value)
 
-    sceptic.report(Kept(), sceptic.FULL, curves)
+    report(Kept(), *given)
     return emitted
 
 
@@ -241,17 +242,71 @@ def made_up(ahead: float) -> list[dict[str, object]]:
 )
 def test_the_page_says_what_came_out(ahead: float, said: str) -> None:
     figures: dict[str, dict[str, float]] = {}
-    for line in reported(made_up(ahead)):
+    for line in reported(sceptic.report, sceptic.FULL, made_up(ahead)):
         figures.setdefault(line["case"], {})[line["metric"]] = line["value"]
     sentence = page.primary(figures, "webshop")
     assert said in sentence
     assert "+0.0" in sentence or "-0.0" in sentence
+    assert ", p " in sentence
     assert page.paragraph(figures).count("\n- *") == len(sceptic.FULL.worlds)
     assert said in page.opening(figures) or not ahead
     assert "TextCraft" not in page.opening(figures)
     share = figures["webshop/sbc"]["share"]
     assert share == pytest.approx((0.1 + ahead) / 0.3, abs=0.02)
     assert f"{100 * share:.0f} % (" in page.table(figures)
+
+
+def contrast(difference: float, low: float, high: float, p: float) -> dict[str, float]:
+    """A contrast as it is reported, with p as its corrected p."""
+    ends = {"difference": difference, "difference_low": low, "difference_high": high}
+    return ends | {"p": p, "holm": p}
+
+
+LEVEL = contrast(0.001, -0.008, 0.009, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("world", "case", "said"),
+    [
+        ("sokoban, clock", LEVEL, "`sbc` is level with tuned `returns`: +0.001"),
+        ("sokoban, clock", LEVEL | {"difference_high": 0.02}, "is level with tuned `returns`, or"),
+        ("sokoban, clock", LEVEL | {"difference_low": -0.02}, "differences above 0.020 are ruled"),
+        ("webshop", contrast(0.01, 0.001, 0.019, 0.06), "no difference was found"),
+        ("webshop", contrast(-0.01, -0.02, 0.001, 0.04), "learned more slowly than tuned"),
+    ],
+)
+def test_interval_and_p_decide_together(world: str, case: dict[str, float], said: str) -> None:
+    others = dict.fromkeys((f"{world}/sbc minus {arm}" for arm in ("value", "ppo")), LEVEL)
+    assert said in page.primary(others | {f"{world}/sbc minus returns": case}, world)
+
+
+@pytest.mark.parametrize(
+    ("ppo", "said"),
+    [
+        (LEVEL, ". Credit does not matter here within what these runs can see"),
+        (
+            contrast(-0.03, -0.04, -0.02, 0.001),
+            "; `ppo` was ahead of `sbc` by 0.030. The oracle was not found ahead of `grpo` here",
+        ),
+    ],
+)
+def test_where_the_oracle_is_not_ahead(ppo: dict[str, float], said: str) -> None:
+    figures = {f"webshop/sbc minus {arm}": LEVEL for arm in ("returns", "value")}
+    figures |= {"webshop/sbc minus ppo": ppo}
+    figures |= {"webshop/oracle minus grpo": {"gap": 0.0, "gap_low": -0.1, "gap_high": 0.1}}
+    assert said in page.primary(figures, "webshop")
+
+
+def test_what_explains_the_order() -> None:
+    def case(explains: float) -> dict[str, float]:
+        return {"explains": explains, "p": 0.01}
+
+    figures = {"webshop, direction, 6 arms": case(0.8), "webshop, noise, 6 arms": case(0.1)}
+    rows = page.explained(figures).splitlines()
+    assert "| WebShop | +0.80 (p 0.01) | +0.10 (p 0.01) | 6 | direction |" in rows
+    assert "| Sokoban | – | – |  | not known |" in rows
+    figures["webshop, noise, 6 arms"] = case(0.7)
+    assert "neither alone" in page.explained(figures)
 
 
 @pytest.mark.parametrize(
@@ -277,12 +332,15 @@ def test_the_page_says_what_the_language_model_learned(
     assert all(part in text for part in said)
 
 
-def test_the_figures_follow_from_the_curves() -> None:
+@pytest.mark.parametrize("name", ["sceptic", "sceptic_gradients"])
+def test_the_figures_follow_from_the_curves(name: str) -> None:
     """The committed results are what the committed curves give."""
-    if not (RESULTS / "sceptic.jsonl").exists():
+    if not (RESULTS / f"{name}.jsonl").exists():
         pytest.skip("the runs are not finished")
-    committed = read_lines(RESULTS / "sceptic.jsonl")[1:]
-    found = reported(read_lines(RESULTS / "sceptic" / "curve.jsonl"))
+    curves = read_lines(RESULTS / name / "curve.jsonl")
+    if name == "sceptic":
+        found = reported(sceptic.report, sceptic.FULL, curves)
+    else:
+        found = reported(sceptic_gradients.report, curves, sceptic_gradients.learned())
+    committed = read_lines(RESULTS / f"{name}.jsonl")[1:]
     assert found == [{key: line[key] for key in ("case", "metric", "value")} for line in committed]
-    text = page.PAGE.read_text(encoding="utf-8")
-    assert page.filled(text) == text
