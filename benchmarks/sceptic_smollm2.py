@@ -134,7 +134,7 @@ class Design:
     unseen: int = UNSEEN
     changes: dict[str, Any] = field(
         default_factory=lambda: {
-            "update.iterations": 16,
+            "update.iterations": 12,
             "update.learning_rate": 4e-5,
             "rollout.groups": 3,
             "rollout.size": 8,
