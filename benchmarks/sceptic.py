@@ -10,7 +10,8 @@ an exact sign-flip test; ``holm`` is p corrected within the environment, for all
 primary one. ``detectable`` is the difference that is found with a power of .9, given the standard
 deviation of the differences. ``share`` is how far an arm is on the way from ``grpo`` to ``oracle``,
 with a bootstrap interval over seeds; ``gap`` is the length of that way. ``explained`` is the share
-of the variance of returns that the critic explains, before it learns from them.
+of the variance of returns that the critic explains, before it learns from them: the median over
+seeds, since the share is of any size in a batch whose returns are nearly equal.
 
 Finished runs are kept in ``--work``, and a run that was stopped goes on there. ``--minutes`` starts
 no new run after that time. Nothing is reported before all runs are finished, unless with
@@ -484,7 +485,7 @@ def report(figures: Figures, design: Design, lines: Lines) -> None:
             figures.emit(place, "cpu_seconds", spent, "s", "lower")
             figures.emit(place, "seeds", len(of_arm), "seeds", "higher")
             if explained := [line["explained"] for line in of_arm.values() if "explained" in line]:
-                figures.emit(place, "explained", float(np.mean(explained)), "share", "higher")
+                figures.emit(place, "explained", float(np.median(explained)), "share", "higher")
         contrasts(figures, design, values, world)
         shares(figures, design, values, world)
 
