@@ -1,4 +1,4 @@
-"""Fill ``docs/learning.md``, and the pages that quote it, from the committed results.
+"""Fill ``docs/learning_first.md`` from the committed results.
 
     python benchmarks/learning_page.py
 
@@ -21,8 +21,7 @@ from learning_experiment import (
 
 from ascribe_lab.audit.report import markdown
 
-PAGE = ROOT / "docs" / "learning.md"
-QUOTING = (ROOT / "README.md", ROOT / "docs" / "howto" / "recipe.md")
+PAGE = ROOT / "docs" / "learning_first.md"
 PICTURE = "![Success over training, and differences in AUC](figures/learning_experiment.svg)"
 ENVIRONMENTS = tuple(dict.fromkeys(cell[0] for cell in FULL.cells))
 WEAK = tuple(f"{environment}/weak" for environment in ENVIRONMENTS)
@@ -279,20 +278,6 @@ def _of_held_out(found: Cases, metric: str) -> list[float]:
     return [case[metric] for case in found.values() if metric in case]
 
 
-def in_short() -> str:
-    """Success and valid actions of both engines, in two sentences."""
-    trl, verl = (read(f"learning_smollm2_{engine}") for engine in ("trl", "verl"))
-    (a, b), (c, d) = (_of_held_out(found, "success") for found in (trl, verl))
-    (e, f), (g, h) = (_of_held_out(found, "valid_actions") for found in (trl, verl))
-    return (
-        f"After {trl['trl']['iterations']:.0f} iterations with `gigpo` on a CPU, SmolLM2-135M won "
-        f"{b:.0%} of its episodes at 60 goals that it had never seen, trained with TRL ({a:.0%} "
-        f"before), and {d:.0%}, trained with verl ({c:.0%} before): one run each. Its valid "
-        f"actions rose from {e:.2f} to {f:.2f} and from {g:.2f} to {h:.2f}, which may be much of "
-        "the gain."
-    ).replace("%", " %")
-
-
 def filled(text: str) -> str:
     """The page with what is committed."""
     blocks = {"smollm2": smollm2()}
@@ -305,15 +290,5 @@ def filled(text: str) -> str:
     return fill_page(text, {name: f"{block}\n" for name, block in blocks.items() if block})
 
 
-def quoted(text: str) -> str:
-    """Another page with the sentences on the primary contrast, and on SmolLM2 if it has a place."""
-    figures = read("learning_experiment")
-    said = [_primary(figures), _seeds(figures), _pointless(figures)]
-    blocks = {"learning": f"{' '.join(said)}\n", "smollm2": f"{in_short()}\n"}
-    return fill_page(text, {k: v for k, v in blocks.items() if f"<!-- begin: {k} -->" in text})
-
-
 if __name__ == "__main__":
     PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    for path in QUOTING:
-        path.write_text(quoted(path.read_text(encoding="utf-8")), encoding="utf-8")

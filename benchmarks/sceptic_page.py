@@ -5,11 +5,11 @@
 The sentences are those that ``benchmarks/sceptic_protocol.md`` has for each outcome.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from common import RESULTS, ROOT, fill_page
 from learning_page import Case, Cases, chance, read, value
-from sceptic import ARMS, CONTRASTS, FULL, GROUPED, ORACLE, PLACES, PRIMARY
+from sceptic import ARMS, FULL, GROUPED, ORACLE, PLACES, PRIMARY
 
 from ascribe_lab.audit.report import markdown
 
@@ -26,23 +26,26 @@ NAMES = {
     APART: "TextCraft",
 }
 WORLDS = tuple(world for world in FULL.worlds if world != APART)
-APART_FOR = "(apart, because `sbc` was developed on it) "
+APART_FOR = "(reported apart, because `sbc` was developed on it) "
 Said = tuple[str, str, str]
 """What is said of the environments where the first of two arms is ahead, behind, or neither."""
 CLUSTERS, STATES = "clusters of hidden states (`bipace_q`)", "equal states (`gigpo`)"
-KEPT = "the memory (`sbc, memory` minus `sbc`)"
 OTHERS: tuple[tuple[tuple[str, str], Said], ...] = (
     (
         ("bipace_q", "gigpo"),
         (
             f"{CLUSTERS} learned faster than {STATES} in",
             f"{CLUSTERS} learned more slowly than {STATES} in",
-            f"no difference between {CLUSTERS} and {STATES} was found in",
+            "no difference between `bipace_q` and `gigpo` was found in",
         ),
     ),
     (
         ("sbc, memory", "sbc"),
-        (f"{KEPT} gained in", f"{KEPT} cost in", f"no effect of {KEPT} was found in"),
+        (
+            "with the memory, `sbc` learned faster in",
+            "with the memory, `sbc` learned more slowly in",
+            "no effect of the memory was found in",
+        ),
     ),
 )
 
@@ -59,20 +62,26 @@ def between(figures: Cases, world: str, first: str, second: str) -> Case:
     return figures[f"{world}/{first} minus {second}"]
 
 
+def apart(case: Case, metric: str = "difference") -> str:
+    """A difference, and half the width of its interval."""
+    half = (case[f"{metric}_high"] - case[f"{metric}_low"]) / 2
+    return f"{case[metric]:+.3f} ±{half:.3f}"
+
+
 def primary(figures: Cases, world: str) -> str:
     """What is said of the primary contrast in an environment."""
     case = between(figures, world, *PRIMARY)
     ours, base = PRIMARY
-    apart = f"{value(case, 'difference')}, p {chance(case)}"
+    found = f"{apart(case)}, p {chance(case)}"
     if side(case):
         speed = "faster" if side(case) > 0 else "more slowly"
-        said = f"`{ours}` learned {speed} than tuned `{base}`: {apart}"
+        said = f"`{ours}` learned {speed} than tuned `{base}`: {found}"
     elif PLACES[world].keyed and case["difference_low"] > -LEVEL:
         better = "" if case["difference_high"] < LEVEL else ", or better"
-        said = f"`{ours}` is level with tuned `{base}`{better}: {apart}"
+        said = f"`{ours}` is level with tuned `{base}`{better}: {found}"
     else:
         bound = max(-case["difference_low"], case["difference_high"])
-        said = f"no difference was found between `{ours}` and tuned `{base}`, {apart}; "
+        said = f"no difference was found between `{ours}` and tuned `{base}`, {found}; "
         said += f"differences above {bound:.3f} are ruled out"
     for arm in ("value", "ppo"):
         case = between(figures, world, ours, arm)
@@ -88,27 +97,31 @@ def no_way(figures: Cases, world: str) -> str:
         return ""
     cases = [case for name, case in figures.items() if name.startswith(f"{world}/")]
     if any(side(case) for case in cases if "difference" in case):
-        return f". The oracle was not found ahead of `{GROUPED}` here: {value(gap, 'gap')}"
+        return f". The oracle was not found ahead of `{GROUPED}` here: {apart(gap, 'gap')}"
     return ". Credit does not matter here within what these runs can see"
 
 
-def counted(figures: Cases, pair: tuple[str, str], said: Said) -> str:
+def counted(
+    figures: Cases,
+    pair: tuple[str, str],
+    said: Said,
+    shown: Callable[[Case], str] = lambda case: f" ({apart(case)})",
+) -> str:
     """In which environments the first arm of a pair is ahead, or behind; or neither was found."""
     cases = {world: between(figures, world, *pair) for world in WORLDS}
     parts = []
     for sign, words in zip((1, -1, 0), said, strict=True):
         places = [
-            f"{NAMES[world]} {value(case, 'difference')}"
-            for world, case in cases.items()
-            if side(case) == sign
+            f"{NAMES[world]}{shown(case)}" for world, case in cases.items() if side(case) == sign
         ]
         if places:
-            parts.append(f"{words} {len(places)} of {len(cases)} environments: {', '.join(places)}")
+            *most, last = places
+            parts.append(f"{words} {' and '.join([', '.join(most), last] if most else places)}")
     whole = "; ".join(parts)
     return f"{whole[0].upper()}{whole[1:]}."
 
 
-def opening(figures: Cases) -> str:
+def opening(figures: Cases, **how: Callable[[Case], str]) -> str:
     """The primary contrast over environments, in one sentence."""
     ours, base = PRIMARY
     said = (
@@ -116,40 +129,34 @@ def opening(figures: Cases) -> str:
         f"`{ours}` learned more slowly than tuned `{base}` in",
         f"no difference between `{ours}` and tuned `{base}` was found in",
     )
-    return f"**{counted(figures, PRIMARY, said)}**"
+    return f"**{counted(figures, PRIMARY, said, **how)}**"
 
 
 def paragraph(figures: Cases) -> str:
     """The answer, a line for each environment, and what is said of clusters and the memory."""
     lines = []
     for world in FULL.worlds:
-        apart = APART_FOR if world == APART else ""
-        lines.append(f"*{NAMES[world]}*: {apart}{primary(figures, world)}.")
+        why = APART_FOR if world == APART else ""
+        lines.append(f"*{NAMES[world]}*: {why}{primary(figures, world)}.")
+    for first, second in (pair for pair, _ in OTHERS):
+        case = between(figures, APART, first, second)
+        if side(case):
+            lines[-1] += f" `{first}` minus `{second}`: {apart(case)}."
     lines += [counted(figures, *each) for each in OTHERS]
-    return "\n".join([opening(figures), "", *(f"- {line}" for line in lines)])
+    return "\n".join([opening(figures, shown=lambda _: ""), "", *(f"- {line}" for line in lines)])
 
 
 def table(figures: Cases) -> str:
-    """A column for each environment: the contrasts, and how far each arm came."""
-    rows = []
-    for first, second in CONTRASTS:
-        cases = [figures.get(f"{world}/{first} minus {second}", {}) for world in FULL.worlds]
-        shown = [value(case, "difference") for case in cases]
-        bold = [
-            f"**{text}**" if case and side(case) else text
-            for case, text in zip(cases, shown, strict=True)
-        ]
-        rows.append([f"`{first}` minus `{second}`", *bold])
-        if (first, second) == PRIMARY:
-            rows.append(["p", *(chance(case) for case in cases)])
-            rows.append(["difference found with a power of 0.9", *of(cases, "detectable", ".3f")])
-    for arm in ARMS:
-        cases = [figures.get(f"{world}/{arm}", {}) for world in FULL.worlds]
-        ends = arm in (GROUPED, ORACLE)
-        shown = [auc(case) if ends or "share" not in case else share(case) for case in cases]
-        rows.append([f"`{arm}`", *shown])
-        if arm == "ppo":
-            rows.append(["variance of returns that its critic explains", *of(cases, "explained")])
+    """A column for each environment: the power, and how far each arm came."""
+
+    def cases(of: str) -> list[Case]:
+        return [figures.get(f"{world}/{of}", {}) for world in FULL.worlds]
+
+    contrast = cases("{} minus {}".format(*PRIMARY))
+    rows = [["difference found with a power of 0.9", *of(contrast, "detectable", ".3f")]]
+    ends = (GROUPED, ORACLE)
+    rows += [[f"AUC of `{arm}`", *of(cases(arm), "auc", ".3f")] for arm in ends]
+    rows += [[f"`{arm}`", *map(share, cases(arm))] for arm in ARMS if arm not in ends]
     return markdown(["", *(NAMES[world] for world in FULL.worlds)], rows)
 
 
@@ -165,13 +172,19 @@ def tuning(figures: Cases) -> str:
     return f"{count:.0f} of the {of_all:.0f} best settings lie at the edge of what was tried."
 
 
-def auc(case: Case) -> str:
-    """The mean success over training."""
-    return f"AUC {case['auc']:.3f}" if case else "–"
+def critic(figures: Cases) -> str:
+    """How little the critic of PPO explains."""
+    low, *_, high = sorted(round(100 * figures[f"{world}/ppo"]["explained"]) for world in WORLDS)
+    return (
+        f"Its values explain {low} to {high} % of the variance of the returns that follow, where "
+        f"a constant explains 0; in TextCraft {100 * figures[f'{APART}/ppo']['explained']:.0f} %."
+    )
 
 
 def share(case: Case) -> str:
-    """How far an arm is on the way from ``grpo`` to the oracle."""
+    """How far an arm is on the way from ``grpo`` to the oracle, if there is a way."""
+    if "share" not in case:
+        return "–"
     shown = (round(100 * case[f"share{end}"]) for end in ("", "_low", "_high"))
     return "{} % ({} to {})".format(*shown)
 
@@ -275,6 +288,7 @@ def filled(text: str) -> str:
     blocks = {"sceptic": paragraph(figures), "sceptic table": table(figures)}
     blocks["sceptic opening"] = opening(figures)
     blocks["sceptic tuning"] = tuning(figures)
+    blocks["sceptic critic"] = critic(figures)
     if (RESULTS / "sceptic_gradients.jsonl").exists():
         blocks["gradients"] = explained(read("sceptic_gradients"))
     if (RESULTS / "sceptic_smollm2.jsonl").exists():

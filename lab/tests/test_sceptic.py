@@ -344,3 +344,9 @@ def test_the_figures_follow_from_the_curves(name: str) -> None:
         found = reported(sceptic_gradients.report, curves, sceptic_gradients.learned())
     committed = read_lines(RESULTS / f"{name}.jsonl")[1:]
     assert found == [{key: line[key] for key in ("case", "metric", "value")} for line in committed]
+
+
+@pytest.mark.parametrize("path", [page.PAGE, *page.QUOTING], ids=lambda path: path.stem)
+def test_pages_say_what_the_results_are(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert page.filled(text) == text
