@@ -13,6 +13,11 @@ with a bootstrap interval over seeds; ``gap`` is the length of that way. ``expla
 of the variance of returns that the critic explains, before it learns from them: the median over
 seeds, since the share is of any size in a batch whose returns are nearly equal.
 
+``at_the_end`` is the difference in success of the last evaluation, ``delayed`` that of ``auc`` had
+the first arm lost the iterations that its key takes, ``gain`` that of ``auc`` to ``grpo``;
+``ended_below_start`` counts runs. Cases with a discount and a rate compare with runs that were
+added when the results were known.
+
 Finished runs are kept in ``--work``, and a run that was stopped goes on there. ``--minutes`` starts
 no new run after that time. Nothing is reported before all runs are finished, unless with
 ``--final`` on the seeds whose runs are. With ``--out NAME.jsonl``, the curves go to
@@ -22,6 +27,7 @@ no new run after that time. Nothing is reported before all runs are finished, un
 
 import copy
 import itertools
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -207,6 +213,13 @@ class Design:
     held_out: int = 512
     iterations: int | None = None
     cloning: int | None = None
+    after: tuple[tuple[str, str, float, float], ...] = (
+        ("webshop", "returns", 0.9, 1e-3),
+        ("webshop", "returns", 1.0, 1e-3),
+        ("sokoban, unseen rooms", "oracle", 1.0, 5e-4),
+        ("sokoban, unseen rooms", "oracle", 1.0, 1e-3),
+    )
+    """Environment, arm, discount and rate of runs that were added when the results were known."""
 
     def length(self, world: str) -> int:
         """Iterations of a run."""
@@ -231,6 +244,7 @@ QUICK = Design(
     held_out=64,
     iterations=1,
     cloning=4,
+    after=(),
 )
 
 Setting = tuple[float, float]
@@ -322,10 +336,20 @@ def test(design: Design, lines: Lines) -> list[Unit]:
     ]
 
 
+def after(design: Design, _: Lines) -> list[Unit]:
+    """The runs that were added."""
+    return [
+        Unit(world, seed, ((*run, design.length(world)),))
+        for seed in design.seeds
+        for world, *run in design.after
+    ]
+
+
 STAGES = (
     first_round,
     *(partial(second_round, extensions=number) for number in range(EXTENSIONS + 1)),
     test,
+    after,
 )
 """Each needs the runs before it."""
 
@@ -465,7 +489,10 @@ def report(figures: Figures, design: Design, lines: Lines) -> None:
     seconds = sum(line["cpu_seconds"] for line in lines)
     figures.emit("runs", "cpu_hours", seconds / 3600, "h", "lower")
     best, scores = chosen(design, lines), tuned(design, lines)
-    edge = sum(bool(beyond(design, arm, scores[world, arm])) for world, arm in best)
+    edge = sum(
+        bool(beyond(design, place[1], scores[place] | {setting: math.inf}))
+        for place, setting in best.items()
+    )
     figures.emit("tuning", "settings", len(best), "settings", "higher")
     figures.emit("tuning", "at_edge", edge, "settings", "lower")
     for (world, arm), (gamma, rate) in sorted(best.items()):
@@ -483,11 +510,14 @@ def report(figures: Figures, design: Design, lines: Lines) -> None:
                 figures.emit_interval(place, metric, found, "share", "higher")
             spent = float(np.median([line["cpu_seconds"] for line in of_arm.values()]))
             figures.emit(place, "cpu_seconds", spent, "s", "lower")
+            worse = sum(line["held_out"][-1] < line["held_out"][0] for line in of_arm.values())
+            figures.emit(place, "ended_below_start", worse, "seeds", "lower")
             figures.emit(place, "seeds", len(of_arm), "seeds", "higher")
             if explained := [line["explained"] for line in of_arm.values() if "explained" in line]:
                 figures.emit(place, "explained", float(np.median(explained)), "share", "higher")
         contrasts(figures, design, values, world)
         shares(figures, design, values, world)
+    added(figures, design, lines, values)
 
 
 METRICS: dict[str, Callable[[Mapping[str, Any]], float]] = {
@@ -538,6 +568,42 @@ def contrasts(figures: Figures, design: Design, values: Values, world: str) -> N
         figures.emit(case, "paired_sd", spread, "share", "lower")
         power = (STUDENT[each.size] + 1.2816) * spread / each.size**0.5
         figures.emit(case, "detectable", power, "share", "lower")
+
+    first, second = ([*values[world, arm].values()] for arm in PRIMARY)
+    ends = [line["held_out"][-1] for line in first], [line["held_out"][-1] for line in second]
+    found = mean_interval(np.subtract(*ends), -1)
+    figures.emit_interval(primary, "at_the_end", found, "share", "higher")
+    if PLACES[world].keyed:
+        late = [delayed(line["held_out"], design.length(world)) for line in first]
+        found = mean_interval(np.array(late) - [auc(line) for line in second], -1)
+        figures.emit_interval(primary, "delayed", found, "share", "higher")
+
+
+KEYED = 4
+"""As many iterations have the episodes that the key is found in."""
+
+
+def delayed(held_out: Sequence[float], iterations: int) -> float:
+    """AUC, had the run begun with the iterations that the key takes, and learned nothing there."""
+    times = np.linspace(0, iterations, len(held_out))
+    return auc({"held_out": np.interp(times - KEYED, times, held_out)})
+
+
+def added(figures: Figures, design: Design, lines: Lines, values: Values) -> None:
+    """Differences to the runs that were added when the results were known."""
+    for world, arm, gamma, rate in design.after:
+        found = {
+            line["seed"]: auc(line)
+            for line in lines
+            if line["seed"] in design.seeds
+            and (line["world"], line["arm"], line["gamma"], line["rate"])
+            == (world, arm, gamma, rate)
+        }
+        ours = values[world, PRIMARY[0]]
+        apart = np.array([auc(ours[seed]) - found[seed] for seed in sorted({*ours} & {*found})])
+        if len(apart) > 1:
+            case = f"{world}/{PRIMARY[0]} minus {arm}, {gamma:g}, {rate:g}"
+            figures.emit_interval(case, "difference", mean_interval(apart, -1), "share", "higher")
 
 
 def shares(figures: Figures, design: Design, values: Values, world: str) -> None:
