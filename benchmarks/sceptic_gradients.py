@@ -33,7 +33,7 @@ import torch
 from common import RESULTS, STUDENT, Figures, read_lines
 from learning_experiment import OPTIONS, finished, keep, run_units, spearman
 
-SEEDS, BATCHES = (331, 332, 333), 48
+SEEDS, BATCHES = (331, 332, 333), 32
 STAGES = {"start": 0.0, "middle": 0.5, "end": 1.0}
 FOLLOWED, CRITIC, TRUE = "returns", "ppo", "oracle"
 
