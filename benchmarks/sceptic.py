@@ -510,6 +510,9 @@ def report(figures: Figures, design: Design, lines: Lines) -> None:
                 figures.emit_interval(place, metric, found, "share", "higher")
             spent = float(np.median([line["cpu_seconds"] for line in of_arm.values()]))
             figures.emit(place, "cpu_seconds", spent, "s", "lower")
+            if arm != GROUPED:
+                gain = mean_interval(aucs(values, world, arm) - aucs(values, world, GROUPED), -1)
+                figures.emit_interval(place, "gain", gain, "share", "higher")
             worse = sum(line["held_out"][-1] < line["held_out"][0] for line in of_arm.values())
             figures.emit(place, "ended_below_start", worse, "seeds", "lower")
             figures.emit(place, "seeds", len(of_arm), "seeds", "higher")

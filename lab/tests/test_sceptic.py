@@ -253,7 +253,40 @@ def test_the_page_says_what_came_out(ahead: float, said: str) -> None:
     assert "TextCraft" not in page.opening(figures)
     share = figures["webshop/sbc"]["share"]
     assert share == pytest.approx((0.1 + ahead) / 0.3, abs=0.02)
-    assert f"{100 * share:.0f} % (" in page.table(figures)
+    assert f"came {100 * share:.0f} % (" in sentence
+    assert f", {100 * share:.0f} % |" in page.table(figures)
+    assert ("`sbc` was ahead of `gigpo` in" in page.ahead(figures)) == (ahead > 0)
+
+
+def test_runs_that_begin_late() -> None:
+    ramp = np.linspace(0, 1, 6).tolist()
+    late = np.array([0, 2, 8, 14, 20, 26]) / 30
+    assert sceptic.delayed(ramp, 30) == pytest.approx(sceptic.auc({"held_out": late}))
+
+
+def test_added_runs_are_compared_and_choose_nothing() -> None:
+    curves = made_up(0.05)
+    added = [
+        line | {"rate": 5e-4, "held_out": [each + 0.03 for each in line["held_out"]]}
+        for line in curves
+        if (line["world"], line["arm"]) == ("sokoban, unseen rooms", "oracle")
+        and line["seed"] in sceptic.FULL.seeds
+    ]
+    alone, both = (
+        {
+            (line["case"], line["metric"]): line["value"]
+            for line in reported(sceptic.report, sceptic.FULL, some)
+        }
+        for some in (curves, curves + added)
+    )
+    new = {case for case in both if case not in alone}
+    assert {case for case, _ in new} == {"sokoban, unseen rooms/sbc minus oracle, 1, 0.0005"}
+    plain = alone["sokoban, unseen rooms/oracle minus sbc", "difference"]
+    assert both["sokoban, unseen rooms/sbc minus oracle, 1, 0.0005", "difference"] == (
+        pytest.approx(-plain - 0.03, abs=1e-3)
+    )
+    changed = {case for case in alone if alone[case] != both[case]}
+    assert {case for case, _ in changed} == {"runs"}
 
 
 def contrast(difference: float, low: float, high: float, p: float) -> dict[str, float]:
