@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from common import RESULTS, ROOT, fill_page
-from learning_page import Case, Cases, chance, read, value
+from learning_page import Case, Cases, chance, read
 from sceptic import ARMS, FULL, GROUPED, ORACLE, PLACES, PRIMARY
 
 from ascribe_lab.audit.report import markdown
@@ -304,16 +304,16 @@ def smollm2(figures: Cases) -> str:
     case = figures[contrast]
     if pairs == 1:
         return "\n".join(f"- {each}." for each in [*said, "One pair of runs compares no arms"])
-    apart = value(case, "success")
+    found = apart(case, "success")
     if sign(case, "success"):
         more = "more" if sign(case, "success") > 0 else "less"
         said.append(
-            f"`{arm}` gained {more} than `{GROUPED}`: by {apart} in {pairs} pairs of runs of one "
+            f"`{arm}` gained {more} than `{GROUPED}`: by {found} in {pairs} pairs of runs of one "
             "model in one environment"
         )
     else:
         said.append(
-            f"No difference between the arms was found: {apart}; {pairs} pairs do not show that "
+            f"No difference between the arms was found: {found}; {pairs} pairs do not show that "
             "there is none"
         )
     return "\n".join(f"- {each}." for each in said)
@@ -325,7 +325,7 @@ def gained(figures: Cases, arm: str, pairs: int) -> str:
     won = "of its episodes at goals that it never saw"
     if pairs == 1:
         return f"With `{arm}`, {name} won {case['success']:+.3f} {won}, in one run"
-    gain, formed = value(case, "success"), value(case, "success_if_formed")
+    gain, formed = apart(case, "success"), apart(case, "success_if_formed")
     if sign(case, "success") < 0:
         return f"With `{arm}`, {name} won fewer {won}: {gain}, in {pairs} runs"
     if sign(case, "success") == 0:
