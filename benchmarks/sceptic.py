@@ -193,6 +193,8 @@ PLACES = {
     "textcraft": Place(loop.Start(0.7, 100), oracle=False),
 }
 OWN, SHARED_SEED = 40, 900
+KEY_ITERATIONS = 4
+"""As many iterations have the episodes in which a key is found."""
 
 
 @dataclass(frozen=True)
@@ -338,11 +340,10 @@ def test(design: Design, lines: Lines) -> list[Unit]:
 
 def after(design: Design, _: Lines) -> list[Unit]:
     """The runs that were added."""
-    return [
-        Unit(world, seed, ((*run, design.length(world)),))
-        for seed in design.seeds
-        for world, *run in design.after
-    ]
+    runs: dict[str, list[Any]] = defaultdict(list)
+    for world, *run in design.after:
+        runs[world].append((*run, design.length(world)))
+    return [Unit(world, seed, tuple(runs[world])) for seed in design.seeds for world in runs]
 
 
 STAGES = (
@@ -449,7 +450,7 @@ def planned(
     how, world, said = ARMS[arm], loop.ALL_WORLDS[unit.world], dict[str, Any]()
     key: Callable[[str], str] | None = None
     if how.exact and PLACES[unit.world].keyed:
-        tasks = world.tasks[: 4 * loop.GROUPS]
+        tasks = world.tasks[: KEY_ITERATIONS * loop.GROUPS]
         table = loop.step_table(
             loop.play_policy(policy, world, tasks, loop.SIZE, f"key {unit.seed}")[0]
         )
@@ -506,7 +507,7 @@ def report(figures: Figures, design: Design, lines: Lines) -> None:
         for arm in design.arms_in(world):
             of_arm, place = values[world, arm], f"{world}/{arm}"
             for metric, of in METRICS.items():
-                found = mean_interval([of(line) for line in of_arm.values()])
+                found = mean_interval(aucs(values, world, arm, of))
                 figures.emit_interval(place, metric, found, "share", "higher")
             spent = float(np.median([line["cpu_seconds"] for line in of_arm.values()]))
             figures.emit(place, "cpu_seconds", spent, "s", "lower")
@@ -546,9 +547,11 @@ def of_tests(design: Design, lines: Lines) -> Values:
     return values
 
 
-def aucs(values: Values, world: str, arm: str) -> Any:
-    """AUC of an arm, by seed."""
-    return np.array([auc(line) for line in values[world, arm].values()])
+def aucs(
+    values: Values, world: str, arm: str, of: Callable[[Mapping[str, Any]], float] = auc
+) -> Any:
+    """AUC of an arm, or another measure, by seed."""
+    return np.array([of(line) for line in values[world, arm].values()])
 
 
 def contrasts(figures: Figures, design: Design, values: Values, world: str) -> None:
@@ -572,24 +575,19 @@ def contrasts(figures: Figures, design: Design, values: Values, world: str) -> N
         power = (STUDENT[each.size] + 1.2816) * spread / each.size**0.5
         figures.emit(case, "detectable", power, "share", "lower")
 
-    first, second = ([*values[world, arm].values()] for arm in PRIMARY)
-    ends = [line["held_out"][-1] for line in first], [line["held_out"][-1] for line in second]
+    ends = (aucs(values, world, arm, METRICS["end"]) for arm in PRIMARY)
     found = mean_interval(np.subtract(*ends), -1)
     figures.emit_interval(primary, "at_the_end", found, "share", "higher")
     if PLACES[world].keyed:
-        late = [delayed(line["held_out"], design.length(world)) for line in first]
-        found = mean_interval(np.array(late) - [auc(line) for line in second], -1)
-        figures.emit_interval(primary, "delayed", found, "share", "higher")
+        late = partial(delayed, design.length(world))
+        apart = aucs(values, world, PRIMARY[0], late) - aucs(values, world, PRIMARY[1])
+        figures.emit_interval(primary, "delayed", mean_interval(apart, -1), "share", "higher")
 
 
-KEYED = 4
-"""As many iterations have the episodes that the key is found in."""
-
-
-def delayed(held_out: Sequence[float], iterations: int) -> float:
+def delayed(iterations: int, line: Mapping[str, Any]) -> float:
     """AUC, had the run begun with the iterations that the key takes, and learned nothing there."""
-    times = np.linspace(0, iterations, len(held_out))
-    return auc({"held_out": np.interp(times - KEYED, times, held_out)})
+    times = np.linspace(0, iterations, len(line["held_out"]))
+    return auc({"held_out": np.interp(times - KEY_ITERATIONS, times, line["held_out"])})
 
 
 def added(figures: Figures, design: Design, lines: Lines, values: Values) -> None:

@@ -261,7 +261,7 @@ def test_the_page_says_what_came_out(ahead: float, said: str) -> None:
 def test_runs_that_begin_late() -> None:
     ramp = np.linspace(0, 1, 6).tolist()
     late = np.array([0, 2, 8, 14, 20, 26]) / 30
-    assert sceptic.delayed(ramp, 30) == pytest.approx(sceptic.auc({"held_out": late}))
+    assert sceptic.delayed(30, {"held_out": ramp}) == pytest.approx(sceptic.auc({"held_out": late}))
 
 
 def test_added_runs_are_compared_and_choose_nothing() -> None:
