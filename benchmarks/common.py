@@ -79,7 +79,8 @@ class Figures:
     ) -> None:
         """Print one figure. ``goal`` is the worst value that is still good enough."""
         figure = {"bench": self.bench, "case": case, "metric": metric}
-        figure |= {"value": float(f"{value:.4g}"), "unit": unit, "goal": goal, "better": better}
+        bound = None if goal is None else float(goal)
+        figure |= {"value": float(f"{value:.4g}"), "unit": unit, "goal": bound, "better": better}
         self.lines.append(json.dumps(figure, allow_nan=False))
         print(self.lines[-1], file=self.stdout, flush=True)
         if self.out is not None:

@@ -74,7 +74,7 @@ def main() -> None:
                     continue
                 figures.emit(name, "runs", runs, "runs", better="higher")
                 figures.emit(name, "interrupted", interrupted, "runs", better="higher")
-                figures.emit(name, "torn", torn, "outputs", goal=0.0, better="lower")
+                figures.emit(name, "torn", torn, "outputs", goal=0, better="lower")
 
 
 class Attack:
