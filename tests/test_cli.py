@@ -88,7 +88,8 @@ def test_check_clean_file(good_file: Path):
     [
         ({"note": "x"}, 0, 0),
         ({"action": ""}, 0, 1),
-        ({"reward": None}, 1, 1),
+        ({"reward": None}, 0, 1),
+        ({"reward": 1e200}, 1, 1),
         ({"step": "1"}, 1, 1),
     ],
 )
@@ -100,12 +101,12 @@ def test_check_exit_codes(tmp_path: Path, values: Row, code: int, strict_code: i
 
 
 def test_check_says_what_and_where_and_what_to_do(tmp_path: Path):
-    result = run("check", spoilt_file(tmp_path, reward=None, action=""))
+    result = run("check", spoilt_file(tmp_path, reward=1e200, action=""))
     assert result.exit_code == 1
     said = flat(result.stdout)
-    assert "non_finite_reward" in said
-    assert "1 rewards are not finite numbers" in said
-    assert "fix the reward function" in said
+    assert "reward_too_large" in said
+    assert "1 rewards are beyond 1e100" in said
+    assert "scale the reward" in said
     assert "2 kinds of problem, the worst: fatal." in said
 
 
@@ -319,23 +320,32 @@ def test_credit_of_columns_that_json_lacks(tmp_path: Path):
 
 
 def test_credit_policies(tmp_path: Path):
-    path, out = spoilt_file(tmp_path, reward=None), tmp_path / "out.jsonl"
+    path, out = spoilt_file(tmp_path, reward=1e200), tmp_path / "out.jsonl"
     for policy in ([], ["--policy", "raise"], ["--policy", "keep"]):
         result = run("credit", path, "--out", out, *policy)
         assert result.exit_code == 1
-        assert "non_finite_reward" in result.stderr
+        assert "reward_too_large" in result.stderr
         assert not out.exists()
         assert strict_json(run("credit", path, "--out", out, *policy, "--json").stdout)["refused"]
     result = run("credit", path, "--out", out, "--policy", "drop")
     assert result.exit_code == 0
-    assert "Dropped 1 group, 15 rows." in flat(result.stdout)
+    assert "Left out: 1 group, 15 rows (reward_too_large 15)." in flat(result.stdout)
     said = strict_json(run("credit", path, "--out", out, "--policy", "drop", "--json").stdout)
-    because = {"non_finite_reward": 15}
+    because = {"reward_too_large": 15}
     assert said["dropped"] == {"groups": 1, "rows": 15, "because": because, "columns": []}
-    assert said["problems"] == {"non_finite_reward": 1}
+    assert said["problems"] == {"reward_too_large": 1}
     reasons = read(out).credit.column("reason").to_pylist()
     assert reasons[:15] == ["dropped"] * 15
     assert "dropped" not in reasons[15:]
+
+
+def test_credit_leaves_out_a_trajectory_without_a_reward_and_says_so(tmp_path: Path):
+    path, out = spoilt_file(tmp_path, reward=None), tmp_path / "out.jsonl"
+    for policy in ([], ["--policy", "keep"], ["--policy", "drop"]):
+        result = run("credit", path, "--out", out, *policy)
+        assert result.exit_code == 0
+        assert "Left out: 0 groups, 4 rows (missing_reward 4)." in flat(result.stdout)
+        assert read(out).credit.column("reason").to_pylist().count("dropped") == 4
 
 
 def test_credit_group_size(good_file: Path, tmp_path: Path):
@@ -485,8 +495,8 @@ def test_show_wrong_calls(good_file: Path, tmp_path: Path):
     assert result.exit_code == 2
     assert "no trajectory 'nobody' hint: there are 13, such as" in flat(result.stderr)
     assert run("show", good_file, "--recipe", "nothing").exit_code == 2
-    assert run("show", spoilt_file(tmp_path, reward=None)).exit_code == 1
-    assert strict_json(run("show", spoilt_file(tmp_path, reward=None), "--json").stdout)["refused"]
+    assert run("show", spoilt_file(tmp_path, reward=1e200)).exit_code == 1
+    assert strict_json(run("show", spoilt_file(tmp_path, reward=1e200), "--json").stdout)["refused"]
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
     assert run("show", empty).exit_code == 1
@@ -969,11 +979,11 @@ def test_an_error_is_a_line_and_its_hint_another(arguments: list[str], lines: li
 
 
 def test_a_refused_file_is_told_in_lines(tmp_path: Path):
-    path = spoilt_file(tmp_path, reward=None)
+    path = spoilt_file(tmp_path, reward=1e200)
     result = run("credit", path, "-o", tmp_path / "out.jsonl")
     assert result.stderr.splitlines() == [
-        f"error: 1 rewards are not finite numbers (non_finite_reward), row 4 of {path}",
-        "hint: the reward is missing, NaN or infinite; fix the reward function, or drop the group",
+        f"error: 1 rewards are beyond 1e100 (reward_too_large), row 4 of {path}",
+        "hint: rewards beyond 1e100 overflow in a variance; scale the reward",
         f"{path}: refused; nothing was computed.",
     ]
 

@@ -19,5 +19,5 @@ def test_one_group_is_not_counted(tmp_path: Path) -> None:
     size = sum(row["group"] == "task 0" for row in rows)
     assert message == (
         f"1 group ({size} rows) could not be credited and is not counted on this page: "
-        "non_finite_reward."
+        "missing_reward."
     )

@@ -102,7 +102,7 @@ def test_broken_groups_are_left_out_and_said(tmp_path: Path) -> None:
     )
     broken = (
         table.slice(0, 1)
-        .set_column(table.column_names.index("reward"), "reward", pa.array([float("nan")]))
+        .set_column(table.column_names.index("reward"), "reward", pa.array([float("inf")]))
         .set_column(table.column_names.index("group"), "group", pa.array(["other"]))
         .set_column(table.column_names.index("trajectory"), "trajectory", pa.array(["other"]))
     )

@@ -86,6 +86,14 @@ FAULTS = {
         "18 steps (13 %) have neither a state nor an action",
         "column padding",
     ),
+    "one trajectory without a reward": Fault(
+        changed(sound(), lambda row: {"reward": None} if row["trajectory"].endswith("0/1") else {}),
+        "without_reward",
+        "1 trajectory without a reward left out; the others of their tasks count.",
+        "give them a reward",
+        level=Level.NOTE,
+        first=False,
+    ),
     "only penalties differ": Fault(
         changed(
             sound(),

@@ -560,14 +560,28 @@ def _(rows: list[Row]) -> Found:
 # What a row holds.
 
 
-@row_corruption(ProblemKind.NON_FINITE_REWARD, "missing")
+@row_corruption(ProblemKind.MISSING_REWARD, "in two trajectories")
 def _(rows: list[Row]) -> Found:
     return change(rows, [4, 40], reward=None)
 
 
-@row_corruption(ProblemKind.NON_FINITE_REWARD, "not a number")
+@row_corruption(ProblemKind.MISSING_REWARD, "not a number")
 def _(rows: list[Row]) -> Found:
     return change(rows, [4], reward=float("nan"))
+
+
+@row_corruption(ProblemKind.NON_FINITE_REWARD, "missing in every trajectory")
+def _(rows: list[Row]) -> Found:
+    return change(rows, [n for n, row in enumerate(rows) if not row["padding"]], reward=None)
+
+
+@row_corruption(ProblemKind.NO_RESPONSE, "of one trajectory")
+def _(rows: list[Row]) -> Found:
+    first, *others = of(rows, trajectory=ONE)
+    change(rows, [first], state=None, action=None, terminated=True)
+    for number in reversed(others):
+        del rows[number]
+    return [first], 1
 
 
 @row_corruption(ProblemKind.NON_FINITE_REWARD, "infinite")
@@ -732,6 +746,32 @@ def _(rows: list[Row]) -> Found:
     return of(rows, group=SECOND), 1
 
 
+TOLD = "I want to {} the flight from {} to {} that I booked with the {} card last {} morning"
+WORDS = [
+    ["move", "Oslo", "Lima", "blue", "Monday"],
+    ["cancel", "Cairo", "Quito", "red", "Friday"],
+    ["pay", "Perth", "Delhi", "green", "Sunday"],
+]
+
+
+@row_corruption(ProblemKind.REWORDED_START, "by a simulated user")
+def _(rows: list[Row]) -> Found:
+    for group, words in enumerate(WORDS):
+        for number in of(rows, group=f"tâche {group}", step=0):
+            trajectory = int(rows[number]["trajectory"][-1])
+            hello = "" if group != 1 else ["", "hello", "dear agent", "help"][trajectory]
+            rows[number]["state"] = f"{hello} {TOLD.format(*words)}"
+    return of(rows, group=SECOND), 1
+
+
+@row_corruption(ProblemKind.SEVERAL_VERSIONS, "in one group")
+def _(rows: list[Row]) -> Found:
+    for row in rows:
+        row["version"] = "old"
+    change(rows, of(rows, trajectory=ONE), version="new")
+    return of(rows, group=SECOND), 1
+
+
 @row_corruption(ProblemKind.DIFFERENT_STARTS, "one starts elsewhere")
 def _(rows: list[Row]) -> Found:
     change(rows, of(rows, trajectory=ONE, step=0), state="room 1.0")
@@ -741,7 +781,7 @@ def _(rows: list[Row]) -> Found:
 @row_corruption(
     ProblemKind.ALL_STATES_DISTINCT,
     "a clock in the observation",
-    also=(ProblemKind.DIFFERENT_STARTS,),
+    also=(ProblemKind.REWORDED_START,),
 )
 def _(rows: list[Row]) -> Found:
     for number in of(rows, group=SECOND):

@@ -23,6 +23,7 @@ from tests.conftest import Row, good_rows
 
 pytestmark = pytest.mark.unit
 
+MISSING_REWARD = ProblemKind.MISSING_REWARD
 SPOILT_GROUP = "tâche 1"
 SPOILT = next(i for i, row in enumerate(good_rows()) if row["group"] == SPOILT_GROUP) + 1
 KINDS = {
@@ -43,7 +44,7 @@ def spoilt(severity: Severity | None) -> StepTable:
     elif severity is Severity.ERROR:
         rows = [row for row in rows if row["trajectory"] != "tâche 1/3"]
     elif severity is Severity.FATAL:
-        rows[SPOILT]["reward"] = None
+        rows[SPOILT]["reward"] = float("inf")
     return StepTable.from_dicts(rows)
 
 
@@ -102,7 +103,7 @@ def test_keep(severity: Severity | None):
 
 def test_failed_groups_are_dropped_and_the_rest_is_checked():
     rows = [row | {"corrects": None} for row in good_rows()]
-    rows[SPOILT]["reward"] = None
+    rows[SPOILT]["reward"] = float("inf")
     first = next(row for row in rows if row["group"] == "tâche 0")
     correction = first | {"group": "c", "trajectory": "c/0", "corrects": first["trajectory"]}
     table = StepTable.from_dicts([*rows, correction | {"step": 0, "terminated": True}])
@@ -112,6 +113,23 @@ def test_failed_groups_are_dropped_and_the_rest_is_checked():
     assert set(group_of(table)[selection.keep]) == {"tâche 2", "filler"}
     [fatal] = [p for p in selection.report.problems if p.severity is Severity.FATAL]
     assert fatal.rows.tolist() == [SPOILT]
+
+
+@pytest.mark.parametrize("on_problem", get_args(OnProblem))
+def test_a_trajectory_without_a_reward_is_left_out_and_not_its_group(on_problem: OnProblem):
+    rows = good_rows()
+    rows[SPOILT]["reward"] = None
+    table, name = StepTable.from_dicts(rows), rows[SPOILT]["trajectory"]
+    selection = assign(table, recipe("gigpo"), on_problem, group_size=4).selection
+    left_out = np.array([row["trajectory"] == name for row in rows])
+    assert (selection.keep == ~left_out).all()
+    assert (selection.dropped, selection.dropped_rows) == ({}, {"missing_reward": left_out.sum()})
+
+
+def test_a_group_without_a_reward_is_dropped():
+    rows = [r | ({"reward": None} if r["group"] == SPOILT_GROUP else {}) for r in good_rows()]
+    selection = select(StepTable.from_dicts(rows), "raise")
+    assert selection.dropped == {SPOILT_GROUP: "missing_reward"}
 
 
 def test_nothing_is_checked_if_every_group_failed():
@@ -154,7 +172,7 @@ def test_assign(on_problem: OnProblem, severity: Severity | None):
 def test_padding_of_a_dropped_group_stays_padding():
     rows = good_rows()
     rows.append(rows[SPOILT] | {"padding": True})
-    rows[SPOILT]["reward"] = float("nan")
+    rows[SPOILT]["reward"] = float("inf")
     assigned = assign(StepTable.from_dicts(rows), recipe("gigpo"), "drop")
     reason = assigned.credit.reason
     assert [Reason(code) for code in reason[-3:]] == [Reason.PADDING] * 3
@@ -167,7 +185,7 @@ def test_assign_refuses_when_nothing_is_left():
     for group in range(3):
         rows[next(i for i, row in enumerate(rows) if row["group"] == f"tâche {group}")][
             "reward"
-        ] = None
+        ] = float("inf")
     with pytest.raises(TableError) as refused:
         assign(StepTable.from_dicts(rows), recipe("gigpo"), "drop")
     assert [problem.kind for problem in refused.value.problems] == [ProblemKind.NON_FINITE_REWARD]
@@ -186,7 +204,7 @@ def test_drop_counts_every_row_under_each_reason():
     """Three groups fall for three reasons; one of them for two."""
     rows = good_rows(groups=5)
     numbers = {g: [i for i, row in enumerate(rows) if row["group"] == f"tâche {g}"] for g in (0, 1)}
-    rows[numbers[0][0]]["reward"] = None
+    rows[numbers[0][0]]["reward"] = float("inf")
     rows[numbers[0][3]]["group"] = None
     rows[numbers[1][0]]["step"] = None
     rows = [row for row in rows if row["trajectory"] != "tâche 2/1"]
@@ -212,7 +230,7 @@ def test_drop_counts_every_row_under_each_reason():
 def test_a_fatal_problem_does_not_shield_a_partial_group():
     """A fatal row in one group must not let another group through with a trajectory lost."""
     rows = [row for row in good_rows() if row["trajectory"] != "tâche 2/1"]
-    rows[0]["reward"] = None
+    rows[0]["reward"] = float("inf")
     assigned = assign(StepTable.from_dicts(rows), recipe("gigpo"), "drop", group_size=4)
     left = {row["group"] for row, keep in zip(rows, assigned.selection.keep, strict=True) if keep}
     assert left == {"tâche 1", "filler"}
@@ -274,19 +292,21 @@ def table_of(rows: list[Row]) -> StepTable:
 
 
 @given(messy_tables())
-def test_recipes_refuse_exactly_the_tables_with_fatal_problems(rows: list[Row]):
+def test_recipes_refuse_exactly_the_tables_with_fatal_problems_or_without_a_reward(rows: list[Row]):
     table = table_of(rows)
     report = check(table)
     fatal = [problem for problem in report.problems if problem.severity is Severity.FATAL]
+    unlabelled = any(problem.kind is MISSING_REWARD for problem in report.problems)
     for problem in report.problems:
         assert (np.diff(problem.rows) > 0).all()
         assert problem.rows.size == 0 or 0 <= problem.rows[0] <= problem.rows[-1] < len(table)
-    if not fatal:
+    if not fatal and not unlabelled:
         assert len(recipe("gigpo")(table)) == len(table)
         return
     with pytest.raises(TableError) as refused:
         recipe("gigpo")(table)
-    assert [p.kind for p in refused.value.problems] == [p.kind for p in fatal]
+    kinds = [p.kind for p in report.problems if p in fatal or p.kind is MISSING_REWARD]
+    assert [p.kind for p in refused.value.problems] == kinds
 
 
 @given(messy_tables(), st.sampled_from([None, 1, 2]), st.sampled_from(Severity))
@@ -299,19 +319,20 @@ def test_drop_leaves_whole_sound_groups(rows: list[Row], size: int | None, at: S
         assert report.worst is not None
         assert report.worst >= at
         return
+    unlabelled = any(problem.kind is MISSING_REWARD for problem in report.problems)
     if not selection.keep.any():
         assert report.worst is not None
-        assert report.worst >= at
+        assert report.worst >= at or unlabelled
         return
     groups = group_of(table)
     kept, gone = set(groups[selection.keep]), set(groups[~selection.keep])
-    assert kept & gone <= {None}
-    assert gone - {None} == set(selection.dropped)
+    assert kept & gone <= {None} or unlabelled
+    assert gone - kept - {None} == set(selection.dropped)
     assert bool(selection.dropped_rows) == bool((~selection.keep).any())
     if selection.dropped_rows:
         assert max(selection.dropped_rows.values()) <= (~selection.keep).sum()
         assert sum(selection.dropped_rows.values()) >= (~selection.keep).sum()
-    left = check(table.take(selection.keep), group_size=size)
+    left = check(table.take(selection.keep), group_size=None if unlabelled else size)
     worst = max((p.severity for p in left.problems), default=Severity.NOTE)
     assert worst < max(at, Severity.WARNING)
     assert len(recipe("gigpo")(table.take(selection.keep))) == int(selection.keep.sum())

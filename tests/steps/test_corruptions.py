@@ -50,7 +50,7 @@ def assert_found(corruption: Corruption, problems: list[Problem]) -> None:
 
 OF_CONVERSATIONS = {
     *(ProblemKind.BAD_RECORD, ProblemKind.NO_CONVERSATIONS),
-    *(ProblemKind.SEVERAL_VERSIONS, ProblemKind.CUT_RESPONSE),
+    ProblemKind.CUT_RESPONSE,
     *(ProblemKind.OBSERVATION_IN_MASK, ProblemKind.REWARD_OFF_MASK),
     *(ProblemKind.LOST_RESPONSE, ProblemKind.REPEATED_CONVERSATION),
     *(ProblemKind.UNLINKED_CONVERSATION, ProblemKind.BAD_REWARDS),
@@ -137,7 +137,7 @@ def test_all_problems_of_all_columns_are_found_at_once():
 def test_problems_come_worst_first_and_say_what_to_do():
     rows = good_rows()
     rows.append(rows[0] | {"padding": True})
-    rows[2]["action"], rows[20]["reward"] = "", None
+    rows[2]["action"], rows[20]["reward"] = "", float("inf")
     found = problems_of_rows(rows, None)
     assert [problem.kind for problem in found] == [
         ProblemKind.NON_FINITE_REWARD,
@@ -146,7 +146,8 @@ def test_problems_come_worst_first_and_say_what_to_do():
     ]
     assert str(found[0]) == (
         "fatal non_finite_reward: 1 rewards are not finite numbers (rows 20). "
-        "The reward is missing, NaN or infinite; fix the reward function, or drop the group."
+        "The reward is missing in every trajectory, or infinite; fix the reward function, or drop "
+        "the group."
     )
 
 
@@ -163,7 +164,7 @@ def test_problem_of_hostile_names_prints_on_one_line():
 def test_group_problems_are_found_beside_fatal_ones():
     """One bad row must not hide that another group is incomplete."""
     rows = [row for row in good_rows() if row["trajectory"] != "tâche 2/1"]
-    rows[0]["reward"] = None
+    rows[0]["reward"] = float("inf")
     found = {problem.kind: problem.rows.tolist() for problem in problems_of_rows(rows, 4)}
     assert set(found) == {ProblemKind.NON_FINITE_REWARD, ProblemKind.PARTIAL_GROUP}
     assert {rows[number]["group"] for number in found[ProblemKind.PARTIAL_GROUP]} == {"tâche 2"}

@@ -101,8 +101,8 @@ def test_jsonl_has_no_nan(tmp_path: Path):
     write_table(StepTable.from_dicts(rows), tmp_path / "a.jsonl")
     written = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
     assert [row["reward"] for row in written[:4]] == [None, None, None, rows[3]["reward"]]
-    [problem] = check(read_table(tmp_path / "a.jsonl")).problems
-    assert (problem.kind, problem.rows.tolist()) == (ProblemKind.NON_FINITE_REWARD, [0, 1, 2])
+    problem = check(read_table(tmp_path / "a.jsonl")).problems[0]
+    assert (problem.kind, problem.rows.tolist()) == (ProblemKind.MISSING_REWARD, [0, 1, 2])
 
 
 def test_jsonl_is_plain(tmp_path: Path):

@@ -123,7 +123,7 @@ def spoilt(**values: object) -> list[Row]:
 @pytest.mark.parametrize(
     ("rows", "kind"),
     [
-        (spoilt(reward=float("nan")), "non_finite_reward"),
+        (spoilt(reward=float("inf")), "non_finite_reward"),
         (spoilt(reward=-2e100), "reward_too_large"),
         (spoilt(step=0), "duplicate_step"),
         (spoilt(step=2**62), "gap_in_steps"),

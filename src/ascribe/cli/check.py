@@ -12,7 +12,7 @@ from ascribe.archives import check_archive, is_archive
 from ascribe.cli import options, screen
 from ascribe.sessions.formats import CHECKED_COLUMNS, check_carried
 from ascribe.situations import place
-from ascribe.steps.check import CheckReport
+from ascribe.steps.check import CheckReport, without_reward
 from ascribe.steps.check import check as check_table
 from ascribe.steps.discount import USUAL
 from ascribe.steps.problems import Severity, counted
@@ -68,7 +68,9 @@ def check(
         problems = [*checked.problems, *check_carried(rollouts), *rollouts.notes]
         report = CheckReport(checked.rows, sorted(problems, key=lambda problem: -problem.severity))
         if checked.worst is None or checked.worst < Severity.FATAL:
-            situation = place(rollouts.table).sentences(USUAL)
+            left_out = without_reward(rollouts.table, checked.problems)
+            rewarded = rollouts.table.take(~left_out) if left_out.any() else rollouts.table
+            situation = place(rewarded).sentences(USUAL)
     if as_json:
         about = {"file": screen.named(source), "refused": False, **report.as_dict()}
         screen.print_json(about | {"situation": situation})

@@ -266,7 +266,8 @@ def _print(credited: ArchiveCredit, estimator: Recipe) -> None:
         screen.print_summary(Text(f"Problems (see ascribe check): {counts}", style="yellow"))
     if credited.dropped_rows:
         groups, rows = credited.dropped_groups, credited.dropped_rows
-        lost = f"Dropped {counted(groups, 'group')}, {counted(rows, 'row')}."
+        because = ", ".join(f"{name} {n:,}" for name, n in credited.because.items())
+        lost = f"Left out: {counted(groups, 'group')}, {counted(rows, 'row')} ({because})."
         screen.print_summary(Text(lost, style="red"))
     table = Table(show_header=False)
     table.add_row("recipe", Text(screen.safe(_in_words(estimator), 400)))

@@ -19,6 +19,7 @@ from ascribe.steps.atomic import write_file
 from ascribe.steps.check import first_names
 from ascribe.steps.discount import propose_discount
 from ascribe.steps.files import table_to_arrow, write
+from ascribe.steps.problems import ProblemKind
 from ascribe.steps.select import OnProblem, select
 from ascribe.steps.strict_json import loads
 from ascribe.steps.table import Coded, StepTable
@@ -57,6 +58,8 @@ class CreditedSteps(Brief):
     """Of the steps that count, in their order."""
     dropped: dict[str, str]
     """Groups that do not count, and why."""
+    without_reward: int = 0
+    """Trajectories that do not count because they have no reward."""
 
     def next_history(self, before: History) -> History:
         """The carried state for the next iteration; unchanged if no group counted."""
@@ -113,11 +116,15 @@ def credit_steps(
         if problem.kind.label in selection.dropped_rows:
             codes = np.unique(table.trajectory.codes[problem.rows])
             names = first_names(table.trajectory, codes)
-            logging.getLogger(__name__).warning("%s Groups dropped: those of %s", problem, names)
+            unlabelled = problem.kind is ProblemKind.MISSING_REWARD
+            what = "Left out" if unlabelled else "Groups dropped: those of"
+            logging.getLogger(__name__).warning("%s %s %s", problem, what, names)
     keep, dropped = selection.keep, selection.dropped
     kept = table.take(keep)
+    missing = [p for p in selection.report.problems if p.kind is ProblemKind.MISSING_REWARD]
+    told: dict[str, Any] = {"dropped": dropped, "without_reward": sum(p.count for p in missing)}
     if not keep.any():
-        return CreditedSteps(table=kept, counts=keep, credit=None, dropped=dropped)
+        return CreditedSteps(table=kept, counts=keep, credit=None, **told)
     gamma = getattr(recipe, "gamma", None)
     if gamma is not None and repr(recipe) not in _BEGUN:
         _BEGUN.add(repr(recipe))
@@ -133,7 +140,7 @@ def credit_steps(
             f"{recipe.name} remembers many tasks, and hardly any comes again, so its memory is of "
             "no use; sample several rollouts of each task"
         )
-    return CreditedSteps(table=kept, counts=keep, credit=credit, dropped=dropped)
+    return CreditedSteps(table=kept, counts=keep, credit=credit, **told)
 
 
 def fingerprint_layer(recipe: Recipe, layer: int | None) -> int | None:

@@ -31,10 +31,11 @@ def credit_metrics(credited: CreditedSteps) -> dict[str, float]:
 
 def credit_facts(credited: CreditedSteps) -> dict[str, Any]:
     """What ``joined_metrics`` needs to know of some groups of a batch."""
+    told = {"dropped": credited.dropped, "without_reward": credited.without_reward}
     if credited.credit is None:
-        return {"dropped": credited.dropped}
+        return told
     totals, metrics = sums(credited.table, credited.credit), credited.credit.metrics
-    return {"dropped": credited.dropped, "sums": totals, "metrics": metrics}
+    return {**told, "sums": totals, "metrics": metrics}
 
 
 def joined_metrics(parts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -42,6 +43,8 @@ def joined_metrics(parts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     dropped = [reason for part in parts for reason in part["dropped"].values()]
     metrics: dict[str, float] = {"dropped_groups": len(dropped)}
     metrics |= {f"dropped/{reason}": count for reason, count in Counter(dropped).items()}
+    if unlabelled := sum(part.get("without_reward", 0) for part in parts):
+        metrics["without_reward"] = unlabelled
     if credited := [part for part in parts if "sums" in part]:
         told = diagnosis(reduce(added, (part["sums"] for part in credited)))
         metrics["signal_share"] = told.signal_share

@@ -50,7 +50,7 @@ class Reason(IntEnum):
     REVISIT = 5, "only the first visit to a state counts"
     TRUNCATED = 6, "its trajectory was cut by a limit and does not count"
     PADDING = 7, "it is padding"
-    DROPPED = 8, "its group was dropped"
+    DROPPED = 8, "its trajectory or its group was left out"
     SAME_ACTION = 9, "every peer in this state took the same action"
     COUNTERFACTUAL = 10, "it was sampled only to measure the other agents"
     NO_TARGET = 11, "the trajectory that it corrects is not in the batch"

@@ -20,7 +20,7 @@ from ascribe.reports.text import natural
 from ascribe.situations import Placed, place
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
-from ascribe.steps.check import Arranged, penalty_only
+from ascribe.steps.check import Arranged, no_response, penalty_only
 from ascribe.steps.problems import Problem, ProblemKind
 from ascribe.steps.returns import penalties
 from ascribe.steps.table import StepTable
@@ -428,7 +428,8 @@ def _blank(table: StepTable, steps: Arranged) -> int:
         np.append([not str(text).strip() for text in column.values], True).astype(np.bool_)
         for column in (table.state, table.action)
     )
-    return int((state[steps.state] & action[steps.action]).sum())
+    silent = no_response(table)[steps.rows]
+    return int((state[steps.state] & action[steps.action] & ~silent).sum())
 
 
 def _collapsed(credited: Credited) -> float:

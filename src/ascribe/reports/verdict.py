@@ -253,8 +253,15 @@ NEVER_BAD = 1.0
 
 def _about_rows(facts: Facts) -> Iterator[Finding]:
     problems = facts.problems
-    if facts.dropped_groups or facts.dropped_rows:
-        fatal = [problem.kind for problem in problems if problem.severity is Severity.FATAL]
+    for problem in problems:
+        if problem.kind is ProblemKind.MISSING_REWARD:
+            said = f"{counted(problem.count, 'trajectory')} without a reward left out; the others "
+            advice = _sentence(problem.kind.advice)
+            yield Finding("without_reward", Level.NOTE, f"{said}of their tasks count.", advice)
+    if facts.dropped_groups:
+        unlabelled = ProblemKind.MISSING_REWARD
+        unusable = (each.kind for each in problems)
+        fatal = [k for k in unusable if k.severity is Severity.FATAL or k is unlabelled]
         yield Finding(
             "dropped",
             Level.BAD,

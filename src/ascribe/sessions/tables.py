@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ascribe.sessions.forest import MAIN, Forest, link, message_key
+from ascribe.sessions.forest import MAIN, Forest, Position, link, message_key
 from ascribe.sessions.messages import Conversation, Message, State, action_of, text_of
 from ascribe.steps.hints import unknown
 from ascribe.steps.strict_json import canonical
@@ -22,8 +22,9 @@ def from_messages(
     """A table of steps: the steps of the first conversation, then those of the second, and so on.
 
     Conversations with the same group and trajectory are one session: see ``link``. Trajectories are
-    called ``GROUP/TRAJECTORY``. A session without any reward has NaN at its last step, which
-    ``check`` reports.
+    called ``GROUP/TRAJECTORY``. A session in which no message is the assistant's is one row without
+    a state and an action, after all steps, so that its reward counts. A session without any reward
+    has NaN at its last step, which ``check`` reports.
 
     Args:
         conversations: model calls, or whole chats.
@@ -52,11 +53,13 @@ def to_table(forest: Forest, state: State) -> StepTable:
     """The table of linked conversations; arguments and errors of ``from_messages``."""
     if state not in get_args(State):
         raise ValueError(unknown("state", state, get_args(State)))
-    owners = [each for each in forest.conversations for _ in each.steps]
+    owners = owners_of_rows(forest.conversations)
+    silent = owners[len(forest.decisions) :]
+    decisions = [*forest.decisions, *(Position(-1, 0, each.agent or MAIN, None) for each in silent)]
     names = [f"{each.group}/{each.trajectory}" for each in owners]
     last: dict[str, int] = {}
-    for row, (name, decision) in enumerate(zip(names, forest.decisions, strict=True)):
-        if name not in last or forest.decisions[last[name]].step < decision.step:
+    for row, (name, decision) in enumerate(zip(names, decisions, strict=True)):
+        if name not in last or decisions[last[name]].step < decision.step:
             last[name] = row
         if (other := owners[last[name]].group) != owners[row].group:
             raise ValueError(
@@ -71,20 +74,34 @@ def to_table(forest: Forest, state: State) -> StepTable:
     columns: dict[str, Any] = {
         "group": [each.group for each in owners],
         "trajectory": names,
-        "step": np.array([each.step for each in forest.decisions], dtype=np.int64),
-        "state": states,
-        "action": actions,
+        "step": np.array([each.step for each in decisions], dtype=np.int64),
+        "state": states + [None] * len(silent),
+        "action": [*actions, *[None] * len(silent)],
         "reward": session_rewards(forest.conversations, last),
         "terminated": ends & finished & ~cut,
         "truncated": ends & cut,
     }
-    agents = [each.agent for each in forest.decisions]
+    agents = [each.agent for each in decisions]
     if any(each.agent for each in owners) or set(agents) - {MAIN}:
         columns["agent"] = agents
-    parents = [MISSING_STEP if d.parent is None else d.parent for d in forest.decisions]
+    versions = [each.version for each in owners]
+    if any(versions):
+        columns["version"] = versions
+    parents = [MISSING_STEP if d.parent is None else d.parent for d in decisions]
     if set(parents) - {MISSING_STEP}:
         columns["parent"] = np.array(parents, dtype=np.int64)
     return StepTable.from_columns(columns)
+
+
+def owners_of_rows(conversations: Sequence[Conversation]) -> list[Conversation]:
+    """The conversation of each row: of each step, then one of each session without a step."""
+    acting = {(each.group, each.trajectory) for each in conversations if each.steps}
+    silent = {
+        name: each
+        for each in conversations
+        if (name := (each.group, each.trajectory)) not in acting
+    }
+    return [each for each in conversations for _ in each.steps] + list(silent.values())
 
 
 def session_rewards(
@@ -116,6 +133,7 @@ def session_rewards(
                 f"session {name} has the final reward {final[name]:g}, but those of its steps sum "
                 f"to {sums[name]:g}; give either, or add the final one to that of the last step"
             )
+    rewards += [0.0] * (max(last.values(), default=-1) + 1 - len(rewards))
     for name in last.keys() - sums.keys():
         rewards[last[name]] = final.get(name, math.nan)
     return rewards

@@ -1,8 +1,7 @@
 """Put the rows of a table in canonical order, and find what is wrong with a table."""
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -14,8 +13,10 @@ from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Brief, Floats, Ints
 from ascribe.steps.problems import Problem, ProblemKind, Severity, TableError, counted
 from ascribe.steps.returns import episode_return
+from ascribe.steps.starts import Starts, compare_starts
 from ascribe.steps.table import INPUT_COLUMNS, MISSING_STEP, Coded, StepTable
 
+FATAL = Severity.FATAL
 LARGEST_REWARD = 1e100
 """Beyond this, squares summed over a large table could overflow."""
 
@@ -69,7 +70,8 @@ def arrange(table: StepTable) -> Arranged:
     """
     arranged = _ARRANGED.get(table) or _arrange(table)
     if arranged is None:
-        raise TableError(p for p in check(table).problems if p.severity is Severity.FATAL)
+        unusable = (ProblemKind.MISSING_REWARD, *(k for k in ProblemKind if k.severity is FATAL))
+        raise TableError(p for p in check(table).problems if p.kind in unusable)
     _ARRANGED[table] = arranged
     return arranged
 
@@ -128,6 +130,13 @@ def _arrange(table: StepTable) -> Arranged | None:
         group_of_trajectory=group_of_trajectory,
         group_count=int(groups.size),
     )
+
+
+def starts_of(table: StepTable) -> Starts:
+    """Whether the attempts of each group may be compared; groups as ``arrange`` numbers them."""
+    steps = arrange(table)
+    first = steps.rows[steps.starts]
+    return compare_starts(table, first, steps.group_of_trajectory, steps.group_count)
 
 
 def _numbers(table: StepTable) -> dict[str, Floats]:
@@ -231,15 +240,48 @@ def join_problems(problems: Iterable[Problem], unit: str, most: int | None = Non
 
 def whole_groups(table: StepTable, problems: Sequence[Problem]) -> Bools:
     """Mask of all rows in the trajectories and groups that the problems affect."""
-    rows = np.zeros(len(table), dtype=np.bool_)
+    return _spread(_spread(_rows_of(problems, len(table)), table.trajectory), table.group)
+
+
+def without_reward(table: StepTable, problems: Sequence[Problem]) -> Bools:
+    """Mask of all rows in the trajectories that have no reward, which are left out."""
+    missing = [each for each in problems if each.kind is ProblemKind.MISSING_REWARD]
+    return _spread(_rows_of(missing, len(table)), table.trajectory)
+
+
+def _rows_of(problems: Sequence[Problem], size: int) -> Bools:
+    rows = np.zeros(size, dtype=np.bool_)
     for problem in problems:
         rows[problem.rows] = True
-    for codes in (table.trajectory.codes, table.group.codes):
-        affected = np.zeros(codes.max(initial=-1) + 2, dtype=np.bool_)
-        affected[codes[rows]] = True
-        affected[-1] = False  # code -1: rows without a name do not belong together
-        rows = rows | affected[codes]
     return rows
+
+
+def _spread(rows: Bools, column: Coded) -> Bools:
+    """The rows, and all that have the same value as one of them."""
+    affected = np.zeros(column.codes.max(initial=-1) + 2, dtype=np.bool_)
+    affected[column.codes[rows]] = True
+    affected[-1] = False  # code -1: rows without a name do not belong together
+    return rows | affected[column.codes]
+
+
+def _taken(column: Coded, rows: Bools) -> Ints:
+    """One of these rows for each value of the column."""
+    at = np.flatnonzero(rows & (column.codes >= 0))
+    return at[np.unique(column.codes[at], return_index=True)[1]]
+
+
+def no_response(table: StepTable) -> Bools:
+    """Mask of the rows without a state and an action that are all their trajectory has.
+
+    Such a row stands for a session in which the policy wrote nothing, so that its reward counts.
+    """
+    empty = (table.state.codes < 0) & (table.action.codes < 0) & (table.trajectory.codes >= 0)
+    empty &= ~table.flag("padding", default=False)
+    if not empty.any():
+        return empty
+    alone = np.append(np.bincount(table.trajectory.codes[table.trajectory.codes >= 0]) == 1, False)
+    silent: Bools = empty & alone[table.trajectory.codes]
+    return silent
 
 
 def penalty_only(valid: Bools, reward: Floats, trajectory: Ints, group: Ints) -> Bools:
@@ -261,75 +303,6 @@ def first_names(column: Coded, codes: Ints) -> str:
     """The first of these values of a column, and how many more there are."""
     names = ", ".join(repr(column.values[code])[:60] for code in codes[:3])
     return f"{names} and {codes.size - 3:,} more" if codes.size > 3 else names
-
-
-UNSTABLE = re.compile(
-    r"(?<![\w/.])(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\][\w.@+-]*[\w@+-]){2,}/?"  # a path
-    r"|\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"  # a date
-    r"|\b\d\d?:\d\d(?::\d\d)?\b"  # a time
-    r"|\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"  # a UUID
-    r"|\b(?=[a-zA-Z]*\d)[0-9a-zA-Z]{8,}\b"  # an id of letters and digits
-)
-"""What differs between runs of one task: paths, dates, times and ids."""
-
-
-def _compare_starts(
-    states: Coded, start: Ints, group_of: Ints, size: Ints
-) -> tuple[Bools, Bools, str]:
-    """Which groups hold several tasks, which start in states that are the same but for an id.
-
-    Starts are compared without their paths, dates, times and ids. A group holds several tasks if
-    two of its starts each belong to several trajectories, or to another group too. Groups of one
-    trajectory that would be one group but for an id count as unstable: their names were made from
-    the prompt.
-
-    Args:
-        states: the column.
-        start: the state in which each trajectory starts.
-        group_of: the group of each trajectory.
-        size: how many trajectories each group has.
-
-    Returns:
-        Two masks of groups, and an example of what differs.
-    """
-    groups = size.size
-    none = np.zeros(groups, dtype=np.bool_)
-    alike = segments.constant(start.astype(np.float64), group_of, groups)
-    if alike.all() and (size > 1).all():
-        return none, none, ""
-    texts = {int(code): str(states.values[code]) for code in np.unique(start) if code >= 0}
-    codes: dict[str, int] = {}
-    task_of = np.full(states.values.size + 1, -1, dtype=np.int64)
-    for code, text in texts.items():
-        task_of[code] = codes.setdefault(_stable(text), len(codes))
-    task = task_of[start]
-
-    pair, count = segments.pairs(group_of, task, len(codes))
-    first = segments.first_rows(pair, count)
-    elsewhere = np.bincount(task[first], minlength=len(codes)) > 1
-    established = (segments.size(pair, count) > 1) | elsewhere[task[first]]
-    mixed = np.bincount(group_of[first], weights=established, minlength=groups) > 1
-
-    same = segments.constant(task.astype(np.float64), group_of, groups)
-    unstable = ~alike & same
-    alone = size[group_of] == 1
-    starts_of_task = segments.pairs(task[alone], start[alone], states.values.size)
-    kinds = np.bincount(task[alone][segments.first_rows(*starts_of_task)], minlength=len(codes))
-    repeated = np.append(kinds > 1, False)
-    unstable[group_of[alone & repeated[task]]] = True
-    example = ""
-    if unstable.any():
-        task_shown = task[np.flatnonzero(unstable[group_of])[0]]
-        one, two = [texts[code] for code in texts if task_of[code] == task_shown][:2]
-        ids = zip(*map(UNSTABLE.findall, (one, two)), strict=False)
-        example = next((f"{a[:60]!r} and {b[:60]!r}" for a, b in ids if a != b), "an id")
-    return mixed, unstable, example
-
-
-def _stable(text: str) -> str:
-    """The text without paths, dates, times and ids; all of it if hardly more is there."""
-    stable = UNSTABLE.sub("\0", text)
-    return stable if sum(map(str.isalpha, stable)) >= 8 else text
 
 
 LONG_TEXT = 500
@@ -421,6 +394,8 @@ class _TableChecker:
         self.group_size = group_size
         self.padding = table.flag("padding", default=False)
         self.real = np.flatnonzero(~self.padding)
+        self.absent = np.zeros(table.group.values.size, dtype=np.int64)
+        """Trajectories of each group that are left out for they have no reward."""
         self.issues: list[Problem] = []
 
     def problems(self) -> list[Problem]:
@@ -431,14 +406,20 @@ class _TableChecker:
         self._check_values()
         self._check_names()
         self._check_order()
-        fatal = [problem for problem in self.issues if problem.severity is Severity.FATAL]
-        if not fatal:
+        fatal = [problem for problem in self.issues if problem.severity is FATAL]
+        broken = whole_groups(self.table, fatal) | without_reward(self.table, self.issues)
+        if not broken.any():
             self._check_groups()
             return self.issues
         # The groups without a fatal problem may be credited, so they are checked by themselves.
-        sound = np.flatnonzero(~whole_groups(self.table, fatal) & ~self.padding)
+        sound = np.flatnonzero(~broken & ~self.padding)
         if sound.size:
             rest = _TableChecker(self.table.take(sound), self.group_size)
+            left_out = _taken(self.table.trajectory, without_reward(self.table, self.issues))
+            rest.absent = np.bincount(
+                np.maximum(self.table.group.codes[left_out], 0),
+                minlength=self.table.group.values.size,
+            )
             rest._check_groups()
             self.issues += [replace(problem, rows=sound[problem.rows]) for problem in rest.issues]
         return self.issues
@@ -467,7 +448,13 @@ class _TableChecker:
 
     def _check_values(self) -> None:
         table, real = self.table, self.real
-        returns = {"rewards": table.reward[real]}
+        rewards = table.reward[real]
+        missing_reward = np.isnan(table.reward) & (table.trajectory.codes >= 0) & ~self.padding
+        if not _spread(missing_reward, table.trajectory)[real].all():
+            rows = np.flatnonzero(missing_reward)
+            self._add_trajectories(ProblemKind.MISSING_REWARD, "has no reward", rows)
+            rewards = np.where(missing_reward[real], 0.0, rewards)
+        returns = {"rewards": rewards}
         for name, numbers in _numbers(table).items():  # NaN means that there is none
             returns[name] = np.nan_to_num(numbers[real], posinf=np.inf, neginf=-np.inf)
         for name, values in returns.items():
@@ -476,6 +463,8 @@ class _TableChecker:
             kind = ProblemKind.NON_FINITE_REWARD
             self._add(kind, f"{name} are not finite numbers", real[~finite])
             self._add(ProblemKind.REWARD_TOO_LARGE, f"{name} are beyond 1e100", real[large])
+        silent = no_response(table)[real]
+        self._add_trajectories(ProblemKind.NO_RESPONSE, "has no response", real[silent])
         for column, name, missing, empty in (
             (table.state, "state", ProblemKind.MISSING_STATE, ProblemKind.EMPTY_STATE),
             (table.action, "action", ProblemKind.MISSING_ACTION, ProblemKind.EMPTY_ACTION),
@@ -484,7 +473,7 @@ class _TableChecker:
             spaces = map(str.isspace, column.values)
             blank = np.array([*spaces, False], dtype=np.bool_)
             blank[np.flatnonzero(column.values == "")] = True
-            self._add(missing, f"rows have no {name}", real[codes < 0])
+            self._add(missing, f"rows have no {name}", real[(codes < 0) & ~silent])
             self._add(empty, f"rows have an empty {name}", real[blank[codes]])
         if table.agent is not None:
             rows = real[table.agent.codes[real] < 0]
@@ -573,6 +562,28 @@ class _TableChecker:
         invalid = rows[np.repeat(~some_valid, lengths)]
         add(ProblemKind.ALL_ACTIONS_INVALID, "has no valid action", invalid)
 
+    def _check_starts(
+        self, steps: Arranged, add: Callable[[ProblemKind, str, Bools], None]
+    ) -> None:
+        """Check whether the trajectories of a group attempt one task, with one version."""
+        if self.table.version is not None:
+            version = self.table.version.codes[steps.rows].astype(np.float64)
+            label = np.where(version >= 0, steps.group, -1)
+            several = ~segments.constant(version, label, steps.group_count)
+            detail = "was sampled by several versions of the policy"
+            add(ProblemKind.SEVERAL_VERSIONS, detail, several)
+        starts = starts_of(self.table)
+        detail = "holds several tasks, each in several trajectories"
+        add(ProblemKind.MIXED_TASKS, detail, starts.mixed)
+        detail = f"starts in a state that differs only in {starts.example}"
+        add(ProblemKind.UNSTABLE_START, detail, starts.unstable)
+        why = starts.words if starts.tells else f"words alone cannot tell here ({starts.words})"
+        by = f"its name; {why}" if starts.named.any() else why
+        detail = f"starts with different words, and is taken for one task by {by}"
+        add(ProblemKind.REWORDED_START, detail, starts.reworded)
+        unlike = ~starts.same & ~starts.mixed & ~starts.unstable
+        add(ProblemKind.DIFFERENT_STARTS, f"starts in different states ({starts.words})", unlike)
+
     def _check_repetitions(self, steps: Arranged) -> None:
         rows = steps.rows[_per_step(steps)[steps.group]]
         self._add_trajectories(ProblemKind.REWARD_PER_STEP, "repeats its reward at each step", rows)
@@ -603,16 +614,19 @@ class _TableChecker:
         if table.corrects is not None:
             attempts = table.corrects.codes[first_of_group] < 0
         add(ProblemKind.GROUP_OF_ONE, "has one trajectory", attempts & (size == 1))
+        sampled = size + self.absent[table.group.codes[first_of_group]]
         if self.group_size is not None:
             declared = f"not the declared {self.group_size}"
-            few, many = (attempts & (size < self.group_size), attempts & (size > self.group_size))
+            few = attempts & (sampled < self.group_size)
             add(ProblemKind.PARTIAL_GROUP, f"has fewer trajectories, {declared}", few)
+            many = attempts & (sampled > self.group_size)
             add(ProblemKind.OVERFULL_GROUP, f"has more trajectories, {declared}", many)
-        elif (attempts & (size > 1)).any():
-            counts = np.bincount(size[attempts & (size > 1)])
+        elif (attempts & (sampled > 1)).any():
+            counts = np.bincount(sampled[attempts & (sampled > 1)])
             usual = int(np.flatnonzero(counts == counts.max())[-1])
             detail = f"does not have {usual:,} trajectories, as others do"
-            add(ProblemKind.UNEVEN_GROUPS, detail, attempts & (size > 1) & (size != usual))
+            uneven = attempts & (sampled > 1) & (sampled != usual)
+            add(ProblemKind.UNEVEN_GROUPS, detail, uneven)
         self._check_repetitions(steps)
         returns = episode_return(steps.reward, steps.trajectory, steps.trajectory_count)
         penalised = penalty_only(steps.valid, steps.reward, steps.trajectory, group_of)
@@ -620,17 +634,7 @@ class _TableChecker:
         add(ProblemKind.EQUAL_RETURNS, "has equal returns", equal & ~penalised)
         add(ProblemKind.ONLY_PENALTIES_DIFFER, "differs by penalties alone", penalised & (size > 1))
 
-        start = table.state.codes[first_steps]
-        mixed, unstable, difference = _compare_starts(table.state, start, group_of, size)
-        alike = segments.constant(start.astype(np.float64), group_of, groups)
-        add(ProblemKind.MIXED_TASKS, "holds several tasks, each in several trajectories", mixed)
-        add(
-            ProblemKind.UNSTABLE_START,
-            f"starts in a state that differs only in {difference}",
-            unstable,
-        )
-        other = ~alike & ~mixed & ~unstable
-        add(ProblemKind.DIFFERENT_STARTS, "starts in different states", other)
+        self._check_starts(steps, add)
         # One label for each state of each group.
         labels, count = segments.pairs(steps.group, steps.state, table.state.values.size)
         example = segments.first_rows(labels, count)

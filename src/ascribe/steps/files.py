@@ -60,7 +60,7 @@ The reader keeps them apart, because crediting a file again replaces them.
 
 TRANSCRIPT_COLUMNS = (
     *("observation", "prompt", "response", "prompt_ids", "response_ids", "logprobs"),
-    *("finish", "problem", "won", "messages", "version", "rewritten"),
+    *("finish", "problem", "won", "messages", "rewritten"),
 )
 """The columns that ``ascribe rollout`` and ``ascribe import`` add. No recipe reads them."""
 

@@ -44,7 +44,7 @@ def option(name: str, value: Any = None) -> str:
         return name if value is None else f"{name}={_literal(value)}"
     if isinstance(value, Mapping):
         value = " ".join(f"{key}={own}" for key, own in value.items())
-    flag = _OPTIONS.get(name, f"--{name}")
+    flag = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
     return flag if value is None or value is True else f"{flag} {value}"
 
 

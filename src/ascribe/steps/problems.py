@@ -52,7 +52,8 @@ class Advised(Enum):
     @property
     def advice(self) -> str:
         """What to do about it."""
-        return self._advice.replace("COLUMNS", option("columns", {"reward": "score"}))
+        columns, same_task = option("columns", {"reward": "score"}), option("same_task", True)
+        return self._advice.replace("COLUMNS", columns).replace("SAME_TASK", same_task)
 
     @property
     def label(self) -> str:
@@ -141,8 +142,16 @@ class ProblemKind(Advised):
     )
 
     # What a row holds.
+    NO_RESPONSE = _note(
+        "the policy wrote nothing: the reward counts for the task, and there is no step to credit"
+    )
     NON_FINITE_REWARD = _fatal(
-        "the reward is missing, NaN or infinite; fix the reward function, or drop the group"
+        "the reward is missing in every trajectory, or infinite; fix the reward function, or drop "
+        "the group"
+    )
+    MISSING_REWARD = _warning(
+        "these trajectories are left out, and the others of their groups are used; give them a "
+        "reward if they have earned one"
     )
     REWARD_TOO_LARGE = _fatal("rewards beyond 1e100 overflow in a variance; scale the reward")
     REWARD_PER_STEP = _warning(
@@ -218,7 +227,13 @@ class ProblemKind(Advised):
         "same one, or leave it out of the state and of the name of the group"
     )
     DIFFERENT_STARTS = _warning(
-        "the trajectories of a group should start in one state; give the environments one seed"
+        "the trajectories of a group should start in one state, so nothing in them is called "
+        "certain; give the environments one seed, or say SAME_TASK if these are attempts at one "
+        "task in other words"
+    )
+    REWORDED_START = _note(
+        "normal where a simulated user words the task anew; check that these are attempts at one "
+        "task"
     )
     ALL_STATES_DISTINCT = _warning(
         "no state is visited twice in the group, so exact grouping gives no step-level signal"

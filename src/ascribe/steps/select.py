@@ -1,15 +1,15 @@
 """Select the groups of a table that are credited, with a reason for each dropped group."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from ascribe.steps.arrays import Bools, Brief, Ints
-from ascribe.steps.check import CheckReport, check, join_reports, whole_groups
-from ascribe.steps.problems import Severity, TableError
+from ascribe.steps.check import CheckReport, check, join_reports, whole_groups, without_reward
+from ascribe.steps.problems import ProblemKind, Severity, TableError
 from ascribe.steps.table import StepTable
 
 OnProblem = Literal["raise", "drop", "keep"]
@@ -47,7 +47,8 @@ def select(
 ) -> GroupSelection:
     """Check a table, and decide which of its groups are credited.
 
-    ``drop`` drops whole groups, because a baseline over half a group is another estimator: every
+    Trajectories without a reward are left out, whatever else is chosen. ``drop`` drops whole
+    groups, because a baseline over half a group is another estimator: every
     group with a problem of at least ``severity``, and the groups that correct an answer of a
     dropped one. A row without a group is dropped with the rest of its trajectory.
 
@@ -80,17 +81,26 @@ def select(
     report = CheckReport(len(table), located)
     limit = {"raise": severity, "drop": max(severity, Severity.WARNING), "keep": Severity.FATAL}
     problems = [problem for problem in report.problems if problem.severity >= limit[on_problem]]
+    unlabelled = without_reward(table, report.problems)
     unplaced = [problem for problem in problems if problem.rows.size == 0]
     if problems and (on_problem != "drop" or unplaced):
         raise TableError(problems if on_problem != "drop" else unplaced)
     dropped_rows = {}
+    if unlabelled.any():
+        label = ProblemKind.MISSING_REWARD.label
+        dropped_rows[label] = int(unlabelled.sum())
+        drop |= unlabelled
+        rewarded = set(table.group.take(np.flatnonzero(~unlabelled)).used().values)
+        names = table.group.take(np.flatnonzero(unlabelled)).used().values
+        dropped |= {name: label for name in names if name not in {*rewarded, *dropped}}
     for problem in problems:
         rows = whole_groups(table, [problem])
         dropped_rows[problem.kind.label] = int(rows.sum())
         names = table.group.take(np.flatnonzero(rows)).used().values
         dropped |= {name: problem.kind.label for name in names if name not in dropped}
         drop = drop | rows
-    drop = _corrections_too(table, drop, dropped, absent=False)
+    lost = table.trajectory.take(np.flatnonzero(unlabelled)).used().values
+    drop = _corrections_too(table, drop, dropped, absent=False, lost=set(lost))
     real = ~table.flag("padding", default=False)
     keep = ~drop & (real & ~drop).any()  # padding alone is nothing to credit
     return GroupSelection(keep, report, dropped, dropped_rows)
@@ -130,14 +140,20 @@ def _rows_of_groups(table: StepTable, names: Mapping[str, str]) -> Bools:
 
 
 def _corrections_too(
-    table: StepTable, drop: Bools, dropped: dict[str, str], *, absent: bool
+    table: StepTable,
+    drop: Bools,
+    dropped: dict[str, str],
+    *,
+    absent: bool,
+    lost: Collection[str] = (),
 ) -> Bools:
-    """``drop`` extended by the groups that correct a trajectory of a dropped group.
+    """``drop`` extended by the groups that correct a trajectory of a dropped group, or a lost one.
 
     Such a group is added to ``dropped`` with the reason of the group it corrects. ``absent`` says
-    whether a corrected trajectory that is not in the table counts as failed.
+    whether a corrected trajectory that is not in the table counts as failed. ``lost`` are
+    trajectories that are left out for they have no reward.
     """
-    if table.corrects is None or not dropped:
+    if table.corrects is None or not (dropped or lost):
         return drop
     _, first_row = np.unique(table.trajectory.codes, return_index=True)
     trajectories, groups = (
@@ -147,8 +163,9 @@ def _corrections_too(
     group_of = dict(zip(trajectories, groups, strict=True))
     for code, corrected in enumerate(table.corrects.values):
         group = group_of.get(corrected)
-        if group in dropped or (group is None and absent):
-            reason = dropped.get(str(group), "failed")
+        if group in dropped or corrected in lost or (group is None and absent):
+            reason = ProblemKind.MISSING_REWARD.label if corrected in lost else "failed"
+            reason = dropped.get(str(group), reason)
             corrections = table.group.take(np.flatnonzero(table.corrects.codes == code)).used()
             dropped |= {name: reason for name in corrections.values if name not in dropped}
     return drop | _rows_of_groups(table, dropped)

@@ -20,7 +20,7 @@ MISSING_STEP = int(np.iinfo(np.int64).min)
 
 TEXT_COLUMNS = (
     *("group", "trajectory", "state", "action", "first_tokens", "agent", "family", "corrects"),
-    "task",
+    *("task", "version"),
 )
 FLAG_COLUMNS = ("valid", "terminated", "truncated", "padding")
 REQUIRED_COLUMNS = ("group", "trajectory", "step", "state", "action", "reward")
@@ -33,6 +33,7 @@ OPTIONAL_COLUMNS = (
         "parent",
         "family",
         "task",
+        "version",
         *FLAG_COLUMNS,
         "fingerprint",
         "without",
@@ -123,8 +124,11 @@ class StepTable:
         parent: the step of the trajectory that spawned the sub-agent, or from which the branch
             forks, that this decision belongs to; ``MISSING_STEP`` for all others.
         family: the kind of task, for reports; no recipe reads it.
-        task: what identifies the task over iterations, for recipes with a memory (absent: the name
-            of the group).
+        task: what identifies the task: rows with one value are attempts at the same task, whatever
+            their first states say, also over iterations (absent: the name of the group, and
+            attempts are taken for the same task if they begin alike).
+        version: who acted: the model, the prompt or the release. Outcomes of several versions at a
+            task are compared as if of one by recipes, and apart by ``decisions``.
         valid: whether the environment understood the action (absent: all were).
         terminated: whether the environment ended the episode with this step (absent: unknown).
         truncated: whether a limit cut the episode after this step (absent: none was cut).
@@ -173,6 +177,7 @@ class StepTable:
     iteration: Ints | None = None
     first_tokens: Coded | None = None
     task: Coded | None = None
+    version: Coded | None = None
 
     def __post_init__(self) -> None:
         lengths = {name: len(column) for name, column in self.columns().items()}

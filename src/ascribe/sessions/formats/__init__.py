@@ -21,11 +21,9 @@ from ascribe.sessions.formats.records import STEPS, Record, read_records
 from ascribe.sessions.formats.rewards import SessionRewards
 from ascribe.sessions.formats.states import Choice, ChosenState, choose
 from ascribe.sessions.messages import Conversation, State
-from ascribe.sessions.tables import session_rewards, to_table
-from ascribe.steps import segments
+from ascribe.sessions.tables import owners_of_rows, session_rewards, to_table
 from ascribe.steps.arrays import Floats
 from ascribe.steps.atomic import replacing
-from ascribe.steps.check import first_names
 from ascribe.steps.files import SUFFIXES as TABLES
 from ascribe.steps.files import Progress, Rollouts, coded, read
 from ascribe.steps.hints import option, unknown
@@ -278,7 +276,7 @@ def _imported(
         raise _error(
             f"{FORMATS[names[0]].title} have no keys of states; choose another {option('state')}"
         )
-    iteration = [each.extra.get("iteration") for each in conversations for _ in each.steps]
+    iteration = [each.extra.get("iteration") for each in owners_of_rows(conversations)]
     if None not in iteration:
         numbers = np.array(iteration, dtype=np.int64)
         tables = {choice: replace(table, iteration=numbers) for choice, table in tables.items()}
@@ -324,7 +322,7 @@ def write_credit(path: str | Path, imported: Imported, advantages: Floats, out: 
         raise ValueError(f"{FORMATS[imported.format].title} have no place for credit")
     path, out = Path(path), Path(out)
     ends = np.cumsum(imported.sizes)
-    parts = iter(part.tolist() for part in np.split(advantages, ends[:-1]))
+    parts = iter(part.tolist() for part in np.split(advantages[: ends[-1]], ends[:-1]))
     with replacing(out) as file:
         values = []
         for record in read_records(path):
@@ -561,13 +559,13 @@ def _error(detail: str) -> TableError:
 
 
 def _carried(forest: Forest, *, whole: bool) -> "pa.Table":
-    """The messages of each step, its version and how it ended, and if its context was rewritten.
+    """The messages of each step, how it ended, and if its context was rewritten.
 
     If ``whole``, what is the same for all steps is left out: none was cut, none rewritten.
     """
     import pyarrow as pa
 
-    columns: dict[str, list[Any]] = {name: [] for name in ("messages", "finish", "version")}
+    columns: dict[str, list[Any]] = {name: [] for name in ("messages", "finish")}
     seen: set[tuple[str, str]] = set()
     for conversation in forest.conversations:
         steps, start = conversation.steps, 0
@@ -580,8 +578,11 @@ def _carried(forest: Forest, *, whole: bool) -> "pa.Table":
             new = [dict(message) for message in conversation.messages[start:end]]
             columns["messages"].append(json.dumps(new, ensure_ascii=False))
             columns["finish"].append("length" if turn in conversation.truncated_turns else "stop")
-            columns["version"].append(conversation.version)
             start = end
+    for each in owners_of_rows(forest.conversations)[len(columns["messages"]) :]:
+        shown = [dict(message) for message in each.messages]
+        columns["messages"].append(json.dumps(shown, ensure_ascii=False))
+        columns["finish"].append("stop")
     if whole and "length" not in columns["finish"]:
         del columns["finish"]
     rewritten = {each.previous for each in forest.links if each and each.kind == "rewriting"}
@@ -591,26 +592,14 @@ def _carried(forest: Forest, *, whole: bool) -> "pa.Table":
     return pa.table(kept)
 
 
-CHECKED_COLUMNS = ("finish", "version")
+CHECKED_COLUMNS = ("finish",)
 
 
 def check_carried(rollouts: Rollouts) -> list[Problem]:
-    """Problems that the table alone does not show: versions of the policy, and cut responses."""
+    """Problems that the table alone does not show: cut responses."""
     table, carried = rollouts.table, rollouts.carried
     real = ~table.flag("padding", default=False)
-    group = table.group.codes
     problems = []
-    if "version" in carried.column_names:
-        version = coded(carried.column("version")).codes
-        label = np.where(real & (version >= 0), group, -1)
-        count = table.group.values.size
-        several = ~segments.constant(version.astype(np.float64), label, count)
-        if several.any():
-            names = first_names(table.group, np.flatnonzero(several))
-            rows = np.flatnonzero((label >= 0) & several[group])
-            detail = f"group {names} was sampled by several versions of the policy"
-            kind = ProblemKind.SEVERAL_VERSIONS
-            problems.append(Problem(kind, detail, rows, int(several.sum())))
     if "finish" in carried.column_names:
         finish = coded(carried.column("finish"))
         cut = np.append(finish.values == "length", False)[finish.codes]
