@@ -80,7 +80,9 @@ def test_check_clean_file(good_file: Path):
         "rows": 50,
         "worst": None,
         "problems": [],
+        "balance": said["balance"],
     }
+    assert said["balance"]["sentence"] == "12 sessions in 1 file."
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def reader(form: str, trial: Path) -> Any:
 
     def values(path: Path) -> list[Any]:
         source = trial / "agent" / "trajectory.json" if form == "atif" else path
-        imported = import_files([source], form)
+        imported = import_files([source], form=form)
         if FORMATS[form].put:
             advantages = np.zeros(len(imported.table))
             write_credit(source, imported, advantages, path.parent / "credited.jsonl")

@@ -48,7 +48,7 @@ def test_messages_are_shown_as_such():
     assert (name, texts[call]) == ("look", 'look(path="/etc")')
     assert texts[group["cells"]["action"][1]] == 'look(path="/etc")'
     assert page.notes == (
-        "openai.jsonl: OpenAI messages, 16 steps in 4 trajectories. State: observation; "
+        "openai.jsonl: OpenAI messages, 16 steps in 4 sessions. State: observation; "
         "12.5% of the steps have no other step in the same state to compare with "
         "(tool: 12.5%, history: 25.0%).",
     )

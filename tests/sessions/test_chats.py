@@ -90,7 +90,7 @@ def test_a_file_with_several_kinds_of_messages_says_so(tmp_path: Path) -> None:
     path = lines(tmp_path, chat(reward=0.0), used, chat(reward=0.0))
     imported = import_files([path])
     assert imported.sentence().startswith("OpenAI messages and Anthropic messages, 6 steps in 3")
-    assert import_files([path], "openai").also == imported.also == ("anthropic",)
+    assert import_files([path], form="openai").also == imported.also == ("anthropic",)
 
 
 def test_names_in_the_metadata_and_the_info(tmp_path: Path) -> None:
@@ -338,7 +338,7 @@ def test_swe_agent_state_is_the_next_step_s(tmp_path: Path) -> None:
     path = tmp_path / "nightly" / "repo__1" / "repo__1.traj"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(run))
-    with pytest.raises(TableError, match=r"no conversation in repo__1.traj has a reward"):
+    with pytest.raises(TableError, match=r"no session has a reward"):
         read_rollouts(path)
     rewards = tmp_path / "rewards.csv"
     rewards.write_text("group,session,reward\nrepo__1,nightly,1\n")
@@ -477,7 +477,7 @@ def test_openhands_runs_without_a_result_or_with_unknown_events(tmp_path: Path) 
     row = {"history": [acted(0)], "test_result": {"git_patch": ""}, "error": "maximum iterations"}
     (conversation,) = FORMATS["openhands"].read(Record(row, Path("output.jsonl"), 1))
     assert conversation.reward is None
-    with pytest.raises(TableError, match=r"no conversation in runs.jsonl has a reward"):
+    with pytest.raises(TableError, match=r"no session has a reward"):
         import_files([lines(tmp_path, row)])
     assert "history[0].kind: 'HookEvent' is not read" in refusal(
         "openhands", {"history": [{"kind": "HookEvent"}]}
@@ -535,7 +535,7 @@ def test_a_step_table_in_parquet_stays_one(tmp_path: Path) -> None:
     row = {"group": "g", "trajectory": "t", "step": 0, "state": "s", "action": "a", "reward": 1.0}
     pq.write_table(pa.Table.from_pylist([row | {"messages": "[]"}]), path)
     assert read_rollouts(path).table.action.texts() == ["a"]
-    with pytest.raises(TableError, match="no conversation of a known format"):
+    with pytest.raises(TableError, match="no session of a known format"):
         import_files([path])
 
 

@@ -94,7 +94,7 @@ def test_every_command_takes_every_format(tmp_path: Path, name: str):
 
 def test_what_was_understood_goes_to_standard_error():
     result = run("check", DATA / "log.eval")
-    assert "Inspect log, 16 steps in 4 trajectories. State: observation" in " ".join(
+    assert "Inspect log, 16 steps in 4 sessions. State: observation" in " ".join(
         result.stderr.split()
     )
 
@@ -120,7 +120,7 @@ def test_every_command_takes_the_options_for_sessions(tmp_path: Path, name: str)
     options = ("--group", "who", "--reward", "points", "--format", "openai", "--state", "history")
     said = command(name, path, *options, out=tmp_path)
     if name != "import":
-        assert "2 steps in 2 trajectories. State: history" in said.stderr
+        assert "2 steps in 2 sessions. State: history" in said.stderr
 
 
 @pytest.mark.parametrize("name", READING[1:])

@@ -87,7 +87,7 @@ def test_every_format_gives_the_same_steps(name: str):
     imported = import_files([DATA / name])
     assert imported.format == FILES[name]
     assert_attempts(imported)
-    assert_attempts(import_files([DATA / name], FILES[name]))
+    assert_attempts(import_files([DATA / name], form=FILES[name]))
 
 
 def test_every_format_has_a_file():
@@ -146,7 +146,7 @@ def test_group_and_reward_are_named_by_the_caller(tmp_path: Path):
     table = import_files([path], group="meta.task", reward="meta.score.exact").table
     assert list(table.group.values) == ["sum"]
     assert table.reward.tolist() == [1.0, 0.0]
-    with pytest.raises(TableError, match="no such field; there are: messages, meta"):
+    with pytest.raises(TableError, match="in score; there are: messages, meta"):
         import_files([path], reward="score")
 
 
@@ -248,12 +248,12 @@ def test_credit_goes_back_onto_the_sampled_tokens(tmp_path: Path):
     path = lines(tmp_path, trace(FORK), trace(FORK[:4], id="u", rewards={"right": None}))
     out = tmp_path / "credited.jsonl.gz"
     imported = import_files([path])
-    write_credit(path, imported, np.array([1.0, 2.0, 3.0, 4.0, 5.0]), out)
+    write_credit(path, imported, np.array([1.0, 2.0, 3.0]), out)
     first, second = map(json.loads, gzip.decompress(out.read_bytes()).splitlines())
     credit = [each.get("advantages") for each in first["traces"][0]["nodes"]]
     assert credit == [None, [1.0, 1.0], None, [2.0], None, [3.0, 3.0, 3.0]]
     credit = [each.get("advantages") for each in second["traces"][0]["nodes"]]
-    assert credit == [None, [4.0, 4.0], None, [5.0]]
+    assert credit == [None, None, None, None], "it has no reward, and is left out"
     for line, original in zip((first, second), path.read_text().splitlines(), strict=True):
         for each in line["traces"][0]["nodes"]:
             each.pop("advantages", None)
@@ -395,10 +395,10 @@ def test_an_archive_that_expands_is_refused(tmp_path: Path, monkeypatch: pytest.
     size = (100_000).to_bytes(4, "little")
     bomb.write_bytes(packed.replace(size, (10).to_bytes(4, "little")))
     with pytest.raises(TableError, match=r"bomb.eval"):
-        import_files([bomb], "inspect")
+        import_files([bomb], form="inspect")
     bomb.write_bytes(packed)
     with pytest.raises(TableError, match="more than 1,000 bytes"):
-        import_files([bomb], "inspect")
+        import_files([bomb], form="inspect")
     monkeypatch.setattr("ascribe.sessions.formats.records.MAX_RECORD", 10**6)
     monkeypatch.setattr("ascribe.sessions.formats.records.expansion_limit", lambda *_: 3000)
     with pytest.raises(TableError, match="it expands to more than 3,000 bytes"):
@@ -426,7 +426,7 @@ def test_members_of_an_archive_are_no_paths(tmp_path: Path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("samples/../../../outside.json", "{}")
     with pytest.raises(TableError, match="stored in chunks"):
-        import_files([path], "inspect")
+        import_files([path], form="inspect")
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -434,12 +434,16 @@ def test_a_folder_is_read_without_its_links(tmp_path: Path):
     folder = tmp_path / "runs"
     folder.mkdir()
     lines(folder, chat(reward=1))
-    (folder / "notes.json").write_text("not JSON")
+    (folder / "notes.txt").write_text("not JSON")
     outside = lines(tmp_path, chat(reward=0), name="outside.jsonl")
     (folder / "link.jsonl").symlink_to(outside)
-    assert len(import_files([folder]).table) == 1
-    with pytest.raises(TableError, match="no conversation of a known format"):
-        import_files([tmp_path], "rllm")
+    imported = import_files([folder])
+    assert len(imported.table) == 1
+    assert imported.balance.sentence == (
+        "1 session in 1 file; 2 files not read: a symbolic link (1), another kind of file (1)."
+    )
+    with pytest.raises(TableError, match="no session of a known format"):
+        import_files([tmp_path], form="rllm")
 
 
 def test_the_example_is_what_its_script_writes(tmp_path: Path):
@@ -488,7 +492,7 @@ def test_a_damaged_value_is_refused_or_read_and_nothing_else_happens(tmp_path: P
             inside[key] = rng.choice(JUNK)
         path.write_text("\n".join(map(json.dumps, rows)))
         try:
-            imported = import_files([path], FILES[name])
+            imported = import_files([path], form=FILES[name])
             if FORMATS[imported.format].put:
                 advantages = np.zeros(len(imported.table))
                 write_credit(path, imported, advantages, tmp_path / "out.jsonl")

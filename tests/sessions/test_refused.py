@@ -126,7 +126,7 @@ def test_calls_are_read_alike_in_python_and_in_files(tmp_path: Path) -> None:
 
 def test_what_says_nothing_of_the_action_may_stand_beside_an_empty_one(tmp_path: Path) -> None:
     beside = {"id": "m", "finish_reason": "stop", "reasoning_details": [{}], "latency": 1.5}
-    chat = acted(**beside, refusal="No.", created_at="now", model="m", annotations=[{}])
+    chat = acted(**beside, created_at="now", model="m", annotations=[{}])
     path = lines(tmp_path, {"messages": chat, "reward": 1.0})
     assert import_files([path]).table.action.texts() == [""]
 

@@ -57,10 +57,11 @@ def test_a_session_of_several_conversations_has_one_reward(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("session,reward\na,1\n", r"no row names 1 session: 't/b'; write one row"),
-        ("session,reward\na,1\nb,1\nc,0\n", "no session has the name of 1 row: 'c'"),
-        ("session,reward\n" + "".join(f"x{n},1\n" for n in range(9)), "9 rows: 'x0', 'x1', 'x2', "),
-        ("session,reward\n", "no row names 2 sessions: 't/a', 't/b'"),
+        (
+            "session,reward\n" + "".join(f"x{n},1\n" for n in range(9)),
+            "no session has a row: the file names 'x0', 'x1', 'x2', ..., and sessions are 't/a', ",
+        ),
+        ("session,reward\n", "no session has a row: the file names nothing, and sessions are"),
         ("session,reward\na,1\nb,0\na,1\n", "lines 2 and 4 name 'a'"),
         ("session,reward\na,nan\nb,1\n", "line 2: the reward 'nan' is not a finite number"),
         ("session,reward\na,1\nb,1e999\n", "line 3: the reward '1e999' is not"),
@@ -86,8 +87,20 @@ def test_a_name_that_two_sessions_have_is_refused(tmp_path: Path):
     with pytest.raises(TableError, match="line 2 names 't/a' and 'u/a'; write GROUP/SESSION"):
         table_of(tmp_path, "session,reward\na,1\n", *rows)
     twice = chat(id="a", task="t"), chat(id="a", task="t")
-    with pytest.raises(TableError, match=r"no row names 1 session: 't/a \(runs.jsonl, line 2\)'"):
-        table_of(tmp_path, "session,reward\na,1\n", *twice)
+    assert table_of(tmp_path, "session,reward\na,1\n", *twice).trajectory.texts() == ["t/a"]
+
+
+def test_sessions_without_a_row_and_rows_without_a_session_are_left_out_and_counted(
+    tmp_path: Path,
+):
+    (tmp_path / "scores.csv").write_text("session,reward\na,1\nc,0\n")
+    path = lines(tmp_path, *(chat(id=name, task="t") for name in "ab"))
+    imported = import_files([path], reward=str(tmp_path / "scores.csv"))
+    assert imported.table.trajectory.texts() == ["t/a"]
+    assert imported.balance.sentence == (
+        "1 session in 1 file; 1 session left out: no reward (1); "
+        "1 reward left out: no session has its name (1)."
+    )
 
 
 def test_files_that_are_too_large_or_no_text_are_refused(
@@ -111,6 +124,9 @@ def test_every_command_takes_a_file_of_rewards(tmp_path: Path, name: str):
     scores.write_text("session,reward\na,1\nb,0\n")
     command(name, path, "--reward", scores, out=tmp_path)
     scores.write_text("session,reward\na,1\n")
+    said = command(name, path, "--reward", scores, out=tmp_path).stderr
+    assert "1 session left out: no reward (1)" in " ".join(said.split())
+    scores.write_text("session,reward\nx,1\n")
     assert "bad_rewards" in command(name, path, "--reward", scores, out=tmp_path, code=1).stderr
     missing = tmp_path / "none.csv"
     assert "cannot open" in command(name, path, "--reward", missing, out=tmp_path, code=2).stderr

@@ -1,25 +1,50 @@
 """JSON lines and CSV, tables and sessions, larger than memory: written as Parquet, then read."""
 
+import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from ascribe.archives.places import Place, code_of
 from ascribe.sessions.forest import MAIN
-from ascribe.sessions.formats import SessionOptions, are_sessions, import_parts, refuse_options
-from ascribe.steps.atomic import replacing_folder
+from ascribe.sessions.formats import (
+    Imported,
+    SessionOptions,
+    are_sessions,
+    import_parts,
+    refuse_options,
+)
+from ascribe.steps.atomic import replacing_folder, write_file
+from ascribe.steps.balance import Balance
 from ascribe.steps.check import join_problems
-from ascribe.steps.files import Progress, Rollouts, read_parts, write
+from ascribe.steps.files import Progress, read_parts, write
 from ascribe.steps.problems import Problem, ProblemKind, TableError
+from ascribe.steps.strict_json import loads
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 EXPANSION = {".jsonl": 6, ".gz": 100, ".csv": 6}
 """About how many bytes of memory a table takes for each byte of its file."""
+
+
+class AsParquet(NamedTuple):
+    """A source that can be read in parts.
+
+    Attributes:
+        files: a Parquet file, a folder of such, or a URI.
+        progress: the progress that is left.
+        notes: problems of sessions that their table does not show, if they were read now.
+        balance: what was left out of sessions.
+    """
+
+    files: str | Path
+    progress: Progress
+    notes: Sequence[Problem] = ()
+    balance: Balance | None = None
 
 
 def is_large_text(path: Path, memory: int) -> bool:
@@ -32,12 +57,10 @@ def is_large_text(path: Path, memory: int) -> bool:
 
 def as_parquet(
     source: str | Path, work: Place, progress: Progress, **sessions: Unpack[SessionOptions]
-) -> tuple[str | Path, Sequence[Problem], Progress]:
+) -> "AsParquet":
     """The source itself; of JSON lines or CSV, a folder of Parquet files with its rows.
 
-    The files stay for the next call, unless the source or Ascribe has changed. Also gives the
-    problems of sessions that their table does not show, if they were read now, and the progress
-    that is left.
+    The files stay for the next call, unless the source or Ascribe has changed.
 
     Raises:
         TableError: if the source cannot be read as a step table.
@@ -48,9 +71,9 @@ def as_parquet(
     path = Path(place.path)
     if place.uri:
         refuse_options(place.name, **sessions)
-        return source, (), progress
+        return AsParquet(source, progress)
     if not (imports := are_sessions(path, **sessions)) and not is_large_text(path, -1):
-        return source, (), progress
+        return AsParquet(source, progress)
     if work.uri:
         raise ValueError(f"write {path.name} as Parquet first, or the output to a local folder")
     folder = Path(work.path, "table")
@@ -59,41 +82,47 @@ def as_parquet(
         key += f" {Place.of(reward).identity()}"
     files = folder / blake2b(key.encode(), digest_size=16).hexdigest()
     notes: Sequence[Problem] = ()
+    counts = files.with_suffix(".json")
     if not files.exists():
         shutil.rmtree(folder, ignore_errors=True)
         if imports:
             imported = import_parts([path], **sessions, progress=_half(progress))
-            notes = write_sessions(imported, files)
+            notes, seen = write_sessions(imported, files)
+            write_file(counts, json.dumps(seen.as_dict()))
         else:
             _write_parts(read_parts(path, _half(progress)), files, {})
-    return files, notes, lambda share: progress(0.5 + 0.5 * share)
+    balance = Balance.of(loads(counts.read_text(encoding="utf-8"))) if counts.exists() else None
+    return AsParquet(files, lambda share: progress(0.5 + 0.5 * share), notes, balance)
 
 
 def _half(progress: Progress) -> Progress:
     return lambda share: progress(0.5 * share)
 
 
-def write_sessions(parts: Iterable[Rollouts], folder: Path) -> list[Problem]:
+def write_sessions(parts: Iterable[Imported], folder: Path) -> tuple[list[Problem], Balance]:
     """Write the tables of sessions as files of a new folder, all with the same columns.
 
     Returns:
-        Problems that the tables do not show.
+        Problems that the tables do not show, and what was left out.
 
     Raises:
         OSError: if a file cannot be written.
     """
     notes: list[Problem] = []
+    balance = Balance()
 
     def tables() -> "Iterator[pa.Table]":
         start = 0
         for part in parts:
             notes.extend(replace(note, rows=note.rows + start) for note in part.notes)
             start += len(part.table)
+            nonlocal balance
+            balance = part.balance or balance  # all parts share one
             yield part.to_arrow()
 
     # Sessions of one agent have no column for it, unless others of the same table have several.
     _write_parts(tables(), folder, {"agent": MAIN})
-    return join_problems(notes, "part")
+    return join_problems(notes, "part"), balance
 
 
 def _write_parts(parts: Iterable["pa.Table"], folder: Path, absent: Mapping[str, str]) -> None:

@@ -42,6 +42,7 @@ from ascribe.estimators.assign import credit_selected
 from ascribe.estimators.credit import Reason, credit_arrays, credit_columns, join_notes
 from ascribe.sessions.formats import CHECKED_COLUMNS, SessionOptions, check_carried, is_table
 from ascribe.steps.arrays import Brief, Ints
+from ascribe.steps.balance import Balance
 from ascribe.steps.check import CheckReport, check, join_problems
 from ascribe.steps.files import (
     Progress,
@@ -117,6 +118,7 @@ class ArchiveCredit(Brief):
         because: rows that were dropped for each kind of problem.
         left_out: columns of an earlier credit that were dropped.
         notes: what the recipe says about how it computed the credit.
+        balance: what was left out of sessions on the way in.
     """
 
     diagnosis: Diagnosis
@@ -126,6 +128,7 @@ class ArchiveCredit(Brief):
     because: dict[str, int]
     left_out: list[str]
     notes: Sequence[str] = ()
+    balance: Balance | None = None
 
 
 def row_bytes(archive: Archive, columns: Sequence[str]) -> float:
@@ -188,7 +191,7 @@ def credit_archive(
     """
     target, estimator = Place.of(out), as_recipe(recipe)
     with _work(target, [Place.of(source)], force=force) as work:
-        parquet, _, tell = as_parquet(source, work, progress, **sessions)
+        parquet, tell, _, balance = as_parquet(source, work, progress, **sessions)
         with _open(parquet, memory, processes, ray) as (archive, each, count):
             request = Job(archive, work, estimator, on_problem, group_size)
             job = _prepare(request, memory, count)
@@ -205,7 +208,7 @@ def credit_archive(
                 job, results = _parts(job, each, memory, _share(tell, 0.4, 0.7))
             outcome = _outcome(job, results)
             _write(job, results, target, each, _share(tell, 0.7, 1.0))
-    return outcome
+    return replace(outcome, balance=balance)
 
 
 def check_archive(
@@ -237,7 +240,7 @@ def check_archive(
         OSError: if a file cannot be read or written.
     """
     with _work(Place.of(work)) as folder:
-        parquet, notes, tell = as_parquet(source, folder, progress, **sessions)
+        parquet, tell, notes, _ = as_parquet(source, folder, progress, **sessions)
         with _open(parquet, memory, processes, None) as (archive, each, count):
             job = _prepare(Job(archive, folder, None, "keep", group_size), memory, count)
             job, results = _parts(job, each, memory, tell)

@@ -48,8 +48,8 @@ def sample_archive(
     import pyarrow as pa
 
     with TemporaryDirectory() as folder:
-        parquet, _, _ = as_parquet(source, Place.of(folder), lambda _: None, **sessions)
-        archive = open_archive(parquet).cut(1 << 18)
+        parquet = as_parquet(source, Place.of(folder), lambda _: None, **sessions)
+        archive = open_archive(parquet.files).cut(1 << 18)
         names = [name for name in archive.columns if wanted(name) or name in NAMES]
         share = memory / (COPIES * row_bytes(archive, names) * max(archive.rows, 1))
         limit = np.uint64(min(int(share * 2**64), 2**64 - 1))
@@ -64,5 +64,6 @@ def sample_archive(
         others = [name for name in arrow.column_names if name not in KNOWN_COLUMNS]
         carried = arrow.select([name for name in others if not is_credit_column(name)])
         credit = arrow.select([name for name in others if is_credit_column(name)])
-        rollouts = Rollouts(table_from_arrow(arrow), carried, credit, unknown_note(names))
+        table, notes = table_from_arrow(arrow), unknown_note(names)
+        rollouts = Rollouts(table, carried, credit, notes, parquet.balance)
         return rollouts, np.concatenate(rows), archive.rows

@@ -10,7 +10,7 @@ from typer import Option
 
 from ascribe.archives import check_archive, is_archive
 from ascribe.cli import options, screen
-from ascribe.sessions.formats import CHECKED_COLUMNS, check_carried
+from ascribe.sessions.formats import CHECKED_COLUMNS, SessionOptions, check_carried
 from ascribe.situations import place
 from ascribe.steps.check import CheckReport, without_reward
 from ascribe.steps.check import check as check_table
@@ -19,13 +19,11 @@ from ascribe.steps.problems import Severity, counted
 from ascribe.steps.table import KNOWN_COLUMNS
 
 
+@options.reads_sessions
 def check(
     source: options.Source,
     columns: options.Columns = [],  # noqa: B006 (typer copies it)
-    form: options.From = None,
-    group: options.Group = None,
-    reward: options.Reward = None,
-    state: options.State = "auto",
+    sessions: SessionOptions = {},  # noqa: B006 (see options.reads_sessions)
     group_size: options.GroupSize = None,
     strict: Annotated[bool, Option("--strict", help="Exit with code 1 for warnings too.")] = False,
     memory: options.Memory = 2.0,
@@ -42,8 +40,8 @@ def check(
         ascribe check examples/trl_rooms/rollouts_00000.parquet --group-size 4
         ascribe check rollouts.csv --column reward=score --json
     """
-    sessions = options.sessions(form, group, reward, state)
     situation: tuple[str, ...] = ()
+    balance = None
     if is_archive(source, int(memory * 2**30)):
         screen.refuse_columns(columns)
         with (
@@ -64,6 +62,7 @@ def check(
         rollouts = screen.open_rollouts(
             Path(source), as_json=as_json, wanted=wanted.__contains__, columns=columns, **sessions
         )
+        balance = rollouts.balance and rollouts.balance.as_dict()
         checked = check_table(rollouts.table, group_size=group_size)
         problems = [*checked.problems, *check_carried(rollouts), *rollouts.notes]
         report = CheckReport(checked.rows, sorted(problems, key=lambda problem: -problem.severity))
@@ -73,7 +72,7 @@ def check(
             situation = place(rewarded).sentences(USUAL)
     if as_json:
         about = {"file": screen.named(source), "refused": False, **report.as_dict()}
-        screen.print_json(about | {"situation": situation})
+        screen.print_json(about | {"situation": situation, "balance": balance})
     else:
         if report.problems:
             screen.out.print(screen.problem_table(report.problems))

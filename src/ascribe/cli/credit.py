@@ -16,7 +16,7 @@ from ascribe.diagnostics import diagnose
 from ascribe.estimators import DEFAULT, Recipe, recipe
 from ascribe.estimators.assign import Assignment, assign
 from ascribe.estimators.credit import credit_arrays, credit_columns
-from ascribe.sessions.formats import Imported, write_credit
+from ascribe.sessions.formats import Imported, SessionOptions, write_credit
 from ascribe.sessions.formats.known import FORMATS
 from ascribe.steps.atomic import write_file
 from ascribe.steps.files import Rollouts, write
@@ -26,6 +26,7 @@ from ascribe.steps.select import OnProblem
 from ascribe.steps.strict_json import loads
 
 
+@options.reads_sessions
 def credit(
     source: options.Source,
     out: Annotated[
@@ -43,10 +44,7 @@ def credit(
     preset: options.Preset = None,
     parameters: options.Parameters = [],  # noqa: B006 (typer copies it)
     columns: options.Columns = [],  # noqa: B006 (typer copies it)
-    form: options.From = None,
-    group: options.Group = None,
-    reward: options.Reward = None,
-    state: options.State = "auto",
+    sessions: SessionOptions = {},  # noqa: B006 (see options.reads_sessions)
     policy: Annotated[
         str,
         Option(
@@ -94,7 +92,6 @@ def credit(
         cat examples/conversations.jsonl | ascribe credit - -o - > credited.jsonl
     """
     estimator = make_recipe(recipe, preset, parameters)
-    sessions = options.sessions(form, group, reward, state)
     policies: dict[str, OnProblem] = {name: name for name in get_args(OnProblem)}
     if policy not in policies:
         screen.wrong_call(unknown("policy", screen.safe(policy), policies))
@@ -110,6 +107,7 @@ def credit(
         }
         means |= {"on_problem": policies[policy], "force": force, **sessions}
         credited = _credit_archive(source, out, estimator, as_json=as_json, **means)
+        screen.print_balance(credited.balance)
     else:
         file, written = Path(source), Path(out)
         if written.suffix != ".json":
@@ -137,6 +135,7 @@ def credit(
             selection.dropped_rows,
             left_out,
             assigned.credit.notes,
+            rollouts.balance,
         )
     if as_json:
         screen.print_json(
@@ -153,6 +152,7 @@ def credit(
                 },
                 "problems": credited.report.counts(),
                 "notes": credited.notes,
+                "balance": credited.balance and credited.balance.as_dict(),
                 "diagnosis": credited.diagnosis.as_dict(),
             }
         )

@@ -25,6 +25,7 @@ from ascribe.decisions import (
 )
 from ascribe.decisions.decision import signed
 from ascribe.decisions.versions import Change, changes
+from ascribe.sessions.formats import SessionOptions
 from ascribe.steps.hints import unknown
 from ascribe.steps.problems import counted
 from ascribe.steps.table import KNOWN_COLUMNS
@@ -37,6 +38,7 @@ FIELDS = {
 """What a condition may name, by the number of files."""
 
 
+@options.reads_sessions
 def decisions(
     files: Annotated[
         list[Path],
@@ -48,10 +50,7 @@ def decisions(
         ),
     ],
     columns: options.Columns = [],  # noqa: B006 (typer copies it)
-    form: options.From = None,
-    group: options.Group = None,
-    reward: options.Reward = None,
-    state: options.State = "auto",
+    sessions: SessionOptions = {},  # noqa: B006 (see options.reads_sessions)
     by: Annotated[
         By,
         Option(
@@ -100,7 +99,6 @@ def decisions(
     if len(files) == 2 and (by, scope, outcome) != ("text", "task", "return"):
         screen.wrong_call("--by, --scope and --outcome are for one file", "leave them out for two")
     terms = [] if fail_if is None else _terms(fail_if, len(files))
-    sessions = options.sessions(form, group, reward, state)
     wanted = {*KNOWN_COLUMNS, "won", "rewritten"}
     read = [
         screen.open_rollouts(
@@ -121,7 +119,8 @@ def decisions(
             shown = {"changes": described, "notes": notes}
     failing = _failing(terms, described)
     if as_json:
-        screen.print_json({**shown, "failed": bool(failing)})
+        balances = [each.balance and each.balance.as_dict() for each in read]
+        screen.print_json({**shown, "balance": balances, "failed": bool(failing)})
     elif len(files) == 1:
         print_decisions(found)
     else:

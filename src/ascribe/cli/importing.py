@@ -2,25 +2,28 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from rich.table import Table
 from typer import Argument, Option
 
 from ascribe.archives.convert import write_sessions
 from ascribe.archives.places import Place, check_output
 from ascribe.cli import options, screen
-from ascribe.sessions.formats import Imported, import_files, import_parts
+from ascribe.sessions.formats import Imported, SessionOptions, import_files, import_parts
+from ascribe.steps.check import arrange, no_response
 from ascribe.steps.files import write
 from ascribe.steps.problems import counted
+from ascribe.steps.returns import episode_return
 
 COUNTS = ("trajectories", "steps", "rewarded", "cut", "problems")
 """Facts that are summed over parts."""
 
 
+@options.reads_sessions
 def import_(
     files: Annotated[
         list[Path],
@@ -42,10 +45,7 @@ def import_(
             callback=screen.stdout_or,
         ),
     ],
-    form: options.From = None,
-    group: options.Group = None,
-    reward: options.Reward = None,
-    state: options.State = "auto",
+    sessions: SessionOptions = {},  # noqa: B006 (see options.reads_sessions)
     force: options.Force = False,
     as_json: options.Json = False,
     _quiet: options.Quiet = False,
@@ -66,7 +66,6 @@ def import_(
     else:
         with screen.exits(files[0]):
             check_output(Place.of(out), map(Place.of, files), force=force)
-    sessions = options.sessions(form, group, reward, state)
     with (
         screen.exits(files[0], as_json=as_json, out=out),
         screen.progress("importing") as progress,
@@ -77,9 +76,12 @@ def import_(
             write(imported.to_arrow(), out)
         else:
             imported, facts = _write_parts(import_parts(files, **sessions, progress=progress), out)
+    balance = imported.balance
     if as_json:
-        screen.print_json({"out": screen.named(out), **facts})
+        about = {"out": screen.named(out), **facts, "balance": balance and balance.as_dict()}
+        screen.print_json(about)
         return
+    screen.print_balance(balance)
     screen.print_summary(_understood(facts), _states(imported))
     if advice := imported.advice():
         screen.print_note(advice)
@@ -100,20 +102,22 @@ def _write_parts(parts: Iterator[Imported], folder: Path) -> tuple[Imported, dic
             totals.update({name: _facts(imported)[name] for name in COUNTS})
             yield imported
 
-    write_sessions(counting(), folder)
-    return first, _facts(first) | totals | readings | {"groups": len(groups)}
+    _, balance = write_sessions(counting(), folder)
+    facts = _facts(first) | totals | readings | {"groups": len(groups)}
+    return replace(first, balance=balance), facts
 
 
 def _facts(imported: Imported) -> dict[str, Any]:
     table = imported.table
-    rewarded = np.unique(table.trajectory.codes[table.reward > 0]).size
+    steps = arrange(table)
+    returns = episode_return(steps.reward, steps.trajectory, steps.trajectory_count)
     return {
         "format": imported.format,
         "title": imported.title,
         "groups": int(table.group.values.size),
         "trajectories": int(table.trajectory.values.size),
-        "steps": len(table),
-        "rewarded": int(rewarded),
+        "steps": int((~no_response(table)).sum()),
+        "rewarded": int((returns > 0).sum()),
         "cut": int(table.flag("truncated", default=False).sum()),
         "problems": len(imported.notes),
         "alone": dict(imported.alone),
@@ -128,7 +132,7 @@ def _understood(facts: dict[str, Any]) -> Table:
         "trajectories", f"{facts['trajectories']:,} in {counted(facts['groups'], 'group')}"
     )
     table.add_row("steps", f"{facts['steps']:,}")
-    table.add_row("with a reward above 0", counted(facts["rewarded"], "trajectory"))
+    table.add_row("with a return above 0", counted(facts["rewarded"], "trajectory"))
     table.add_row("cut by a limit", counted(facts["cut"], "trajectory"))
     if facts["problems"]:
         table.add_row("problems (see ascribe check)", f"{facts['problems']:,}")

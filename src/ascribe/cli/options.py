@@ -1,14 +1,17 @@
 """Options and arguments that several commands share."""
 
+from collections.abc import Callable, Sequence
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 from typer import Argument, Option
 
 from ascribe.cli import screen
 from ascribe.sessions.formats import SessionOptions
 from ascribe.sessions.formats.known import FORMATS
-from ascribe.sessions.formats.states import CHOICES, Choice
+from ascribe.sessions.formats.states import CHOICES
 from ascribe.steps.hints import unknown
 
 Json = Annotated[bool, Option("--json", help="Print one JSON document instead of text.")]
@@ -89,14 +92,89 @@ GroupSize = Annotated[
 ]
 
 
-def sessions(form: str | None, group: str | None, reward: str | None, state: str) -> SessionOptions:
-    """The options for sessions as the library takes them; exits if there is no such value."""
-    choices: dict[str, Choice | None] = {"auto": None} | {name: name for name in CHOICES}
-    if state not in choices:
-        screen.wrong_call(unknown("state", screen.safe(state), choices))
-    if form is not None and form not in FORMATS:
-        screen.wrong_call(unknown("format", screen.safe(form), FORMATS))
-    return {"form": form, "group": group, "reward": reward, "state": choices[state]}
+Rewards = Annotated[
+    str,
+    Option(
+        help="What the rewards of model calls belong to: call (those of a session add up) or "
+        "session; auto: to calls if any session has different ones.",
+        autocompletion=lambda: ["auto", "call", "session"],
+    ),
+]
+Copies = Annotated[
+    str,
+    Option(
+        help="Sessions that equal an earlier one of the task in all words: all count, or count "
+        "them once. Proven copies, such as by their call ids, always count once.",
+        autocompletion=lambda: ["all", "once"],
+    ),
+]
+Crashed = Annotated[
+    str,
+    Option(
+        help="Sessions that crashed, where the file says so: count, or drop.",
+        autocompletion=lambda: ["count", "drop"],
+    ),
+]
+SkipBad = Annotated[
+    bool,
+    Option("--skip-bad", help="Read past files and records that cannot be read, and count them."),
+]
+SameTask = Annotated[
+    bool,
+    Option(
+        "--same-task",
+        help="Compare all sessions of a group: they attempt one task, however they begin.",
+    ),
+]
+
+
+def _session_options(
+    form: From = None,
+    group: Group = None,
+    reward: Reward = None,
+    state: State = "auto",
+    rewards: Rewards = "auto",
+    copies: Copies = "all",
+    crashed: Crashed = "count",
+    skip_bad: SkipBad = False,
+    same_task: SameTask = False,
+) -> SessionOptions:
+    """The options for sessions as the library takes them, those that were changed."""
+    _known("state", state, ("auto", *CHOICES))
+    _known("format", form, (None, *FORMATS))
+    _known("choice of --rewards", rewards, ("auto", "call", "session"))
+    _known("choice of --copies", copies, ("all", "once"))
+    _known("choice of --crashed", crashed, ("count", "drop"))
+    given = {"form": form, "group": group, "reward": reward, "state": state, "rewards": rewards}
+    given |= {"copies": copies, "crashed": crashed}
+    chosen = {name: v for name, v in given.items() if v not in (None, "auto", "all", "count")}
+    flags = {"skip_bad": skip_bad, "same_task": same_task}
+    set_ = {name: True for name, is_set in flags.items() if is_set}
+    return cast("SessionOptions", {**chosen, **set_})
+
+
+def _known(kind: str, name: str | None, known: Sequence[str | None]) -> None:
+    """Exit unless a name is among those that are known."""
+    if name not in known:
+        screen.wrong_call(unknown(kind, screen.safe(name), filter(None, known)))
+
+
+def reads_sessions(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options for sessions in the place of its parameter ``sessions``."""
+    own = signature(command)
+    options = signature(_session_options).parameters
+    parameters: list[Parameter] = []
+    for each in own.parameters.values():
+        parameters += options.values() if each.name == "sessions" else [each]
+
+    @wraps(command)
+    def called(**values: Any) -> None:
+        given = {name: values.pop(name) for name in options}
+        command(**values, sessions=_session_options(**given))
+
+    called.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {each.name: each.annotation for each in parameters}
+    return called
 
 
 def complete_recipe() -> list[str]:

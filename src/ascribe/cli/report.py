@@ -12,6 +12,7 @@ from ascribe.cli.decisions import print_sentence
 from ascribe.estimators import DEFAULT
 from ascribe.reports import Picture, html_file, picture, read_run, write_run
 from ascribe.reports.verdict import Level
+from ascribe.sessions.formats import SessionOptions
 
 ROLLOUTS = "rollouts/rollouts_*.parquet"
 """Where a run keeps its rollouts, if ``output.rollouts`` is true."""
@@ -19,6 +20,7 @@ ROLLOUTS = "rollouts/rollouts_*.parquet"
 STYLES = {Level.BAD: "bold red", Level.WARNING: "yellow", Level.NOTE: "dim", Level.GOOD: "green"}
 
 
+@options.reads_sessions
 def report(
     files: Annotated[
         list[Path],
@@ -51,10 +53,7 @@ def report(
     preset: options.Preset = None,
     parameters: options.Parameters = [],  # noqa: B006 (typer copies it)
     columns: options.Columns = [],  # noqa: B006 (typer copies it)
-    form: options.From = None,
-    group: options.Group = None,
-    reward: options.Reward = None,
-    state: options.State = "auto",
+    sessions: SessionOptions = {},  # noqa: B006 (see options.reads_sessions)
     against: Annotated[
         str | None,
         Option(
@@ -89,7 +88,6 @@ def report(
         ascribe report examples/conversations.jsonl -o report.html
         ascribe report examples/trl_rooms/rollouts_*.parquet --against grpo
     """
-    sessions = options.sessions(form, group, reward, state)
     page = run = estimator = None
     with screen.exits(files[0], as_json=as_json, out=out):
         html_file(out)
@@ -135,6 +133,7 @@ def report(
 def _described(page: Picture) -> dict[str, object]:
     return {
         "read_as": list(page.notes),
+        "balance": [each.as_dict() for each in page.balances],
         "decisions": page.decisions.as_dict(),
         "headline": page.verdict.headline,
         "advice": page.verdict.advice,
@@ -152,6 +151,8 @@ def _print(page: Picture | None, summary: str | None) -> None:
         alone = "The run kept no rollouts (output.rollouts), so the page has its metrics alone."
         screen.err.print(Text(alone))
         return
+    for balance in page.balances:
+        screen.print_balance(balance)
     for note in page.notes[:3]:
         screen.print_note(note)
     print_sentence(page.decisions)

@@ -25,6 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ascribe.cli.plain import fail, tell_error
+from ascribe.steps.balance import Balance
 from ascribe.steps.files import SUFFIXES, Rollouts
 from ascribe.steps.hints import duration, unknown
 from ascribe.steps.problems import Severity, TableError, one_line, without_credentials
@@ -319,9 +320,20 @@ def open_rollouts(
         rollouts = read_rollouts(file, report, wanted, renamed, **sessions)
     if isinstance(rollouts, Imported):
         print_note(f"{safe(file)}: {rollouts.sentence()}")
-        if advice := rollouts.advice():
-            print_note(advice)
+    print_balance(rollouts.balance)
+    if isinstance(rollouts, Imported) and (advice := rollouts.advice()):
+        print_note(advice)
     return rollouts
+
+
+def print_balance(balance: Balance | None) -> None:
+    """Print what was left out, also under ``--quiet``, and what counts in an unusual way."""
+    if balance is None:
+        return
+    if balance.left_out:
+        err.print(Text(safe(balance.sentence, 1_000), style="yellow"))
+    for each in balance.details():
+        print_note(each)
 
 
 def print_note(text: str, style: str = "dim") -> None:

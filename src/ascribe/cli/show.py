@@ -15,11 +15,13 @@ from ascribe.estimators import DEFAULT
 from ascribe.estimators.assign import assign
 from ascribe.estimators.credit import credit_arrays, credit_columns
 from ascribe.groups.responses import readable
+from ascribe.sessions.formats import SessionOptions
 from ascribe.steps.arrays import Ints
 from ascribe.steps.files import Rollouts, is_credit_column
 from ascribe.steps.table import KNOWN_COLUMNS, StepTable
 
 
+@options.reads_sessions
 def show(
     file: options.File,
     trajectory: Annotated[
@@ -36,10 +38,7 @@ def show(
     preset: options.Preset = None,
     parameters: options.Parameters = [],  # noqa: B006 (typer copies it)
     columns: options.Columns = [],  # noqa: B006 (typer copies it)
-    form: options.From = None,
-    group: options.Group = None,
-    reward: options.Reward = None,
-    state: options.State = "auto",
+    sessions: SessionOptions = {},  # noqa: B006 (see options.reads_sessions)
     as_json: options.Json = False,
     _quiet: options.Quiet = False,
 ) -> None:
@@ -51,7 +50,6 @@ def show(
         ascribe show examples/conversations.jsonl
         ascribe show examples/trl_rooms/rollouts_00000.parquet --recipe gigpo --json
     """
-    sessions = options.sessions(form, group, reward, state)
     rollouts = screen.open_rollouts(
         file,
         as_json=as_json,

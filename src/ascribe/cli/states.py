@@ -11,6 +11,7 @@ from typer import Option
 
 from ascribe.cli import options, screen
 from ascribe.groups.keys import KeyQuality, StateKey, Tried, choose, keyed, measure, tools_before
+from ascribe.sessions.formats import SessionOptions
 from ascribe.steps.files import Rollouts, write
 from ascribe.steps.hints import unknown
 from ascribe.steps.problems import counted
@@ -26,6 +27,7 @@ MEANINGS = {
 }
 
 
+@options.reads_sessions
 def states(
     file: options.File,
     text: Annotated[str, Option(help="Column with the text of the states.")] = "state",
@@ -45,10 +47,7 @@ def states(
         ),
     ] = None,
     columns: options.Columns = [],  # noqa: B006 (typer copies it)
-    form: options.From = None,
-    group: options.Group = None,
-    reward: options.Reward = None,
-    state: options.State = "auto",
+    sessions: SessionOptions = {},  # noqa: B006 (see options.reads_sessions)
     force: options.Force = False,
     as_json: options.Json = False,
     _quiet: options.Quiet = False,
@@ -66,7 +65,6 @@ def states(
     if out is not None:
         screen.check_suffix(out)
         screen.keep_inputs([file], [out], force=force)
-    sessions = options.sessions(form, group, reward, state)
     rollouts = screen.open_rollouts(file, as_json=as_json, columns=columns, **sessions)
     table = replace(rollouts.table, state=_column(rollouts, text))
     true = None if truth is None else _column(rollouts, truth)
@@ -79,7 +77,9 @@ def states(
     if as_json:
         found = {"key": asdict(key), "rules": [each._asdict() for each in tried]}
         found |= {"before": asdict(before), "after": asdict(after)}
-        screen.print_json({"file": screen.named(file), "rows": len(table), **found})
+        balance = rollouts.balance and rollouts.balance.as_dict()
+        about = {"file": screen.named(file), "rows": len(table), "balance": balance}
+        screen.print_json(about | found)
         return
     _print(file, len(table), key, tried, before, after)
 

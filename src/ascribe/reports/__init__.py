@@ -1,7 +1,7 @@
 """The report: where the credit went, and how a run went, on one page."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
@@ -19,6 +19,7 @@ from ascribe.reports.runs import RunMetrics, read_run
 from ascribe.reports.text import safe, visible
 from ascribe.reports.verdict import ReportVerdict, judge
 from ascribe.reports.write import COLOURS, theme, write_figures, write_page, write_tables
+from ascribe.steps.balance import Balance
 from ascribe.steps.files import Progress
 from ascribe.steps.problems import one_line
 from ascribe.steps.table import StepTable
@@ -54,6 +55,7 @@ class Picture:
         figures: the charts.
         browser: data of the trajectory browser.
         notes: what files of conversations were read as.
+        balances: what was seen, used and left out of each.
         run: the metrics of the run that wrote the files, if it is known.
 
     Example:
@@ -73,6 +75,7 @@ class Picture:
     browser: dict[str, Any]
     notes: tuple[str, ...] = ()
     run: RunMetrics | None = None
+    balances: tuple[Balance, ...] = ()
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
         """Every table, by name."""
@@ -117,7 +120,8 @@ class Picture:
         return {
             **_frame(self.tables(), self.figures),
             "files": [one_line(file.name, 200) for file in facts.files],
-            "notes": [visible(note) for note in self.notes],
+            "notes": [visible(note) for note in (*self._left_out(), *self.notes)],
+            "balance": [safe(each.as_dict(), 1000) for each in self.balances],
             "recipe": facts.recipe.name,
             "parameters": visible(repr(facts.recipe)),
             "rows": facts.diagnosis.rows,
@@ -140,6 +144,12 @@ class Picture:
             },
             "browser": packed(self.browser),
         }
+
+    def _left_out(self) -> Iterator[str]:
+        """What is worth knowing of what was left out."""
+        for each in self.balances:
+            if each.left_out or any(each.details()):
+                yield " ".join([each.sentence, *each.details()])
 
 
 def _frame(tables: Mapping[str, list[dict[str, Any]]], figures: Sequence[Figure]) -> dict[str, Any]:
@@ -272,9 +282,11 @@ def picture(
     figures = (*draw(facts), *(() if run is None else draw_run(run)))
     data = browser(credited, batches, found, other)
     progress(1.0)
+    balances = {id(each): each for batch in batches if (each := batch.balance) is not None}
     notes = [batch.note for batch in batches if batch.note]
     notes += credited.credit.notes
     if other is not None and against is not None:
         notes += [f"{against.name}: {note}" for note in other.credit.notes]
     all_notes = tuple(dict.fromkeys(notes))
-    return Picture(found, facts, judge(facts), comparison, figures, data, all_notes, run)
+    left_out = tuple(balances.values())
+    return Picture(found, facts, judge(facts), comparison, figures, data, all_notes, run, left_out)

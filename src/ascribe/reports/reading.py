@@ -15,6 +15,7 @@ import numpy as np
 
 from ascribe.engines.crediting import TRAINED
 from ascribe.steps.arrays import Bools, Floats, Ints, Objects
+from ascribe.steps.balance import Balance
 from ascribe.steps.files import Rollouts, read_rows
 from ascribe.steps.hints import option
 from ascribe.steps.problems import Problem, TableError, one_line, printable
@@ -47,6 +48,7 @@ class Batch:
         rewritten: whether the context was rewritten after each step, if the file has the column.
         carried: the other columns, of a file of conversations.
         note: what a file of conversations was read as.
+        balance: what was left out of it.
         problems: those that the table alone does not show.
         number: of the iteration: the file's own, or else the place among all batches, from 1.
         arguments: of a file of sessions: its name and the options to read it.
@@ -62,6 +64,7 @@ class Batch:
     rewritten: Bools | None = None
     carried: "pa.Table | None" = None
     note: str = ""
+    balance: Balance | None = None
     problems: tuple[Problem, ...] = ()
     number: int = 1
     arguments: Sequence[str] = ()
@@ -131,7 +134,7 @@ def read_batches(
             rollouts = read_rollouts(path, wanted=wanted, columns=columns, **sessions)
         except TableError as error:
             raise RefusedFileError(path, error.problems) from error
-        split = _split(path, rollouts)
+        split = [replace(batch, balance=rollouts.balance) for batch in _split(path, rollouts)]
         if isinstance(rollouts, Imported):  # reading it again would take as long
             note = f"{one_line(path.name)}: {rollouts.sentence()} {rollouts.advice()}".strip()
             made = {"carried": rollouts.carried, "note": note, "arguments": rollouts.arguments}
@@ -163,7 +166,8 @@ def _sampled(
         note = f"{one_line(path.name)}: a sample of whole groups, {share}; "
         note += f"a larger {option('memory')} reads more."
         split = [replace(batch, note=note) for batch in split]
-    return [replace(batch, carried=rollouts.carried) for batch in split]
+    made = {"carried": rollouts.carried, "balance": rollouts.balance}
+    return [replace(batch, **made) for batch in split]
 
 
 def read_transcript(batches: Sequence[Batch], batch: Ints, rows: Ints) -> dict[str, list[Any]]:

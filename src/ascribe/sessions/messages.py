@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from ascribe.groups.responses import (
@@ -74,6 +75,14 @@ class Conversation:
         parent_step: the number of the step in it; by default its last.
         time: when it began, in seconds. Conversations of a session are in the order of their times
             if all have one, else in the order given.
+        task: the name of the task, if its benchmark gives it one: attempts at it are compared
+            however they begin.
+        identity: what names the session in all files of its kind; of two with one, one is a copy.
+        times: when its parts were written, as the file says it; and a digest of its
+        logprobs: log-probabilities. Two sessions do not have the same.
+        crashed: whether the file says that the session crashed.
+        excluded: why the session does not count, if the file says so.
+        path: the file.
         extra: what else an importer found.
 
     Example:
@@ -99,6 +108,13 @@ class Conversation:
     parent: str | None = None
     parent_step: int | None = None
     time: float | None = None
+    task: str | None = None
+    identity: str | None = None
+    times: Sequence[str | float] = ()
+    logprobs: str = ""
+    crashed: bool = False
+    excluded: str = ""
+    path: Path | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -22,6 +22,7 @@ import numpy as np
 
 from ascribe.steps.arrays import Bools, Brief, Ints
 from ascribe.steps.atomic import replacing
+from ascribe.steps.balance import Balance
 from ascribe.steps.hints import unknown
 from ascribe.steps.lines import LineError, expansion_limit, numbered_lines
 from ascribe.steps.problems import Problem, ProblemKind, TableError
@@ -120,6 +121,8 @@ class Rollouts(Brief):
     """Columns of an earlier credit; none in a plain file of rollouts."""
     notes: tuple[Problem, ...] = ()
     """Problems that do not affect the table, such as unknown columns."""
+    balance: Balance | None = None
+    """What was seen, used and left out on the way in; None for a table of steps."""
 
     def to_arrow(self) -> "pa.Table":
         """The columns of the format, and those that were carried along."""

@@ -25,7 +25,15 @@ def json_memory(text: bytes) -> int:
 
 
 class LineError(ValueError):
-    """A line is not one strict JSON object, or is too long."""
+    """A line is not one strict JSON object, or is too long.
+
+    Attributes:
+        cut: whether the file ends in the middle of it.
+    """
+
+    def __init__(self, message: str, *, cut: bool = False) -> None:
+        super().__init__(message)
+        self.cut = cut
 
 
 def numbered_lines(
@@ -56,4 +64,5 @@ def numbered_lines(
                 if line.strip():
                     yield number, line
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise LineError(f"line {number + 1} cannot be decompressed: {error}") from error
+            message = f"line {number + 1} cannot be decompressed: {error}"
+            raise LineError(message, cut=isinstance(error, EOFError)) from error

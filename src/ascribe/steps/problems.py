@@ -52,8 +52,10 @@ class Advised(Enum):
     @property
     def advice(self) -> str:
         """What to do about it."""
-        columns, same_task = option("columns", {"reward": "score"}), option("same_task", True)
-        return self._advice.replace("COLUMNS", columns).replace("SAME_TASK", same_task)
+        advice = self._advice.replace("COLUMNS", option("columns", {"reward": "score"}))
+        for name in ("same_task", "skip_bad"):
+            advice = advice.replace(name.upper(), option(name, True))
+        return advice
 
     @property
     def label(self) -> str:
@@ -77,6 +79,10 @@ class ProblemKind(Advised):
     )
     BAD_RECORD = _fatal(
         "the value is not what the format has there; write the file again, or name the format"
+    )
+    CUT_OFF = _fatal(
+        "the file ends in the middle of a record, as after a crash; write it again, or read past "
+        "it with SKIP_BAD"
     )
     NO_CONVERSATIONS = _fatal(
         f"the formats, and options for what a format leaves open: {page('import')}"

@@ -117,7 +117,7 @@ def _compare(table: StepTable, rows: Ints, group_of: Ints, groups: int) -> Start
     codes: dict[str, int] = {}
     stable = np.full(table.state.values.size, -1, dtype=np.int64)
     for code, text in texts.items():
-        stable[code] = codes.setdefault(_stable(text), len(codes))
+        stable[code] = codes.setdefault(without_ids(text), len(codes))
     task = stable[start]
     same = segments.constant(task.astype(np.float64), of, groups)
     unstable = (~alike & same) | _same_but_for_an_id(task, start, of, size)
@@ -138,7 +138,7 @@ def _compare(table: StepTable, rows: Ints, group_of: Ints, groups: int) -> Start
     return Starts(may, unstable, reworded, mixed & ~may, named, *measured, example)
 
 
-def _stable(text: str) -> str:
+def without_ids(text: str) -> str:
     """The text without paths, dates, times and ids; all of it if hardly more is there."""
     stable = UNSTABLE.sub("\0", text)
     return stable if sum(map(str.isalpha, stable)) >= 8 else text

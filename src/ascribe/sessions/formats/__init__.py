@@ -6,33 +6,45 @@ steps, or conversations in one of these formats.
 
 import json
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
 
 import numpy as np
 
 from ascribe.groups.keys import StateKey
+from ascribe.sessions.copies import Copies
 from ascribe.sessions.forest import Forest, link
-from ascribe.sessions.formats.known import CHATS, FORMATS, Format
-from ascribe.sessions.formats.records import STEPS, Record, read_records
+from ascribe.sessions.formats.known import FORMATS
+from ascribe.sessions.formats.reading import (
+    SUFFIXES,
+    How,
+    Reader,
+    RewardsOf,
+    Sessions,
+    error,
+    find_files,
+    format_of,
+    listed,
+)
+from ascribe.sessions.formats.records import read_records
 from ascribe.sessions.formats.rewards import SessionRewards
 from ascribe.sessions.formats.states import Choice, ChosenState, choose
 from ascribe.sessions.messages import Conversation, State
-from ascribe.sessions.tables import owners_of_rows, session_rewards, to_table
+from ascribe.sessions.tables import owners_of_rows, to_table
 from ascribe.steps.arrays import Floats
 from ascribe.steps.atomic import replacing
+from ascribe.steps.balance import Balance
+from ascribe.steps.check import no_response
 from ascribe.steps.files import SUFFIXES as TABLES
 from ascribe.steps.files import Progress, Rollouts, coded, read
-from ascribe.steps.hints import option, unknown
+from ascribe.steps.hints import option
 from ascribe.steps.problems import Problem, ProblemKind, TableError, counted, one_line
+from ascribe.steps.table import StepTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".eval", ".traj", ".parquet")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -42,7 +54,8 @@ class Imported(Rollouts):
     Attributes:
         format: name of the format.
         also: formats of further records, of those that are told apart by their messages.
-        sizes: number of steps of each conversation, in the order of the rows.
+        sizes: number of steps of each conversation that was read, and whether it is in the table,
+            in the order of the rows.
         chosen: the state that was taken, and what others would give.
         arguments: the files and options of ``ascribe import``.
 
@@ -54,7 +67,7 @@ class Imported(Rollouts):
     """
 
     format: str
-    sizes: Sequence[int]
+    sizes: Sequence[tuple[int, bool]]
     chosen: ChosenState
     also: Sequence[str] = ()
     arguments: Sequence[str] = ()
@@ -81,7 +94,7 @@ class Imported(Rollouts):
         )
         return (
             f"{self.title}, {counted(len(self.table), 'step')} in "
-            f"{counted(self.table.trajectory.values.size, 'trajectory')}. State: {self.state}; "
+            f"{counted(self.table.trajectory.values.size, 'session')}. State: {self.state}; "
             f"{self.alone[self.state]:.1%} of the steps have no other step in the same state to "
             f"compare with{others and f' ({others})'}."
             + (f" {counted(len(self.notes), 'problem')}: see ascribe check." if self.notes else "")
@@ -99,6 +112,11 @@ class SessionOptions(TypedDict, total=False):
     group: str | None
     reward: str | None
     state: Choice | None
+    rewards: RewardsOf | None
+    copies: Literal["all", "once"]
+    crashed: Literal["count", "drop"]
+    skip_bad: bool
+    same_task: bool
 
 
 def read_rollouts(
@@ -119,8 +137,27 @@ def read_rollouts(
     """
     path = Path(path)
     if not are_sessions(path, columns, **options):
-        return read(path, progress, wanted, columns)
+        rollouts = read(path, progress, wanted, columns)
+        if options.get("same_task"):
+            rollouts = replace(rollouts, table=replace(rollouts.table, task=rollouts.table.group))
+        return replace(rollouts, balance=_of_table(rollouts.table))
     return import_files([path], progress=progress, **options)
+
+
+def _of_table(table: StepTable) -> Balance:
+    """The balance of a table of steps: trajectories without a reward are left out."""
+    real = ~table.flag("padding", default=False) & (table.trajectory.codes >= 0)
+    unlabelled = np.unique(table.trajectory.codes[real & np.isnan(table.reward)])
+    balance = Balance()
+    seen = np.unique(table.trajectory.codes[real]).size
+    for thing, count in (("file", 1), ("record", len(table)), ("session", seen)):
+        balance.see(thing, count)  # type: ignore[arg-type]
+    balance.see("response", int((real & ~no_response(table)).sum()))
+    balance.see("reward", seen - unlabelled.size)
+    if unlabelled.size < seen:
+        for name in table.trajectory.values[unlabelled]:
+            balance.leave_out("session", "no reward", name)
+    return balance
 
 
 def are_sessions(
@@ -148,7 +185,7 @@ def are_sessions(
 
 def refuse_options(name: str, **options: Unpack[SessionOptions]) -> None:
     """Raise ``ValueError`` if a table of steps has options for sessions."""
-    if any(value is not None for value in options.values()):
+    if any(value for name, value in options.items() if name != "same_task"):
         raise ValueError(
             f"{one_line(name)} is read as a table of steps: {option('reward')}, {option('group')}, "
             f"{option('state')} and {option('form')} are for sessions; name its columns with "
@@ -158,12 +195,9 @@ def refuse_options(name: str, **options: Unpack[SessionOptions]) -> None:
 
 def import_files(
     paths: Iterable[str | Path],
-    form: str | None = None,
     *,
-    group: str | None = None,
-    reward: str | None = None,
-    state: Choice | None = None,
     progress: Progress = lambda _: None,
+    **options: Unpack[SessionOptions],
 ) -> Imported:
     """The sessions of files or folders as one table of steps; arguments of ``import_parts``.
 
@@ -176,7 +210,6 @@ def import_files(
         >>> import_files(["examples/conversations.jsonl"]).table
         StepTable(705 rows, 5 groups, 120 trajectories, 15 states)
     """
-    options: SessionOptions = {"form": form, "group": group, "reward": reward, "state": state}
     (imported,) = import_parts(paths, **options, progress=progress, most_steps=None)
     return imported
 
@@ -188,21 +221,34 @@ def import_parts(
     group: str | None = None,
     reward: str | None = None,
     state: Choice | None = None,
+    rewards: RewardsOf | None = None,
+    copies: Literal["all", "once"] = "all",
+    crashed: Literal["count", "drop"] = "count",
+    skip_bad: bool = False,
+    same_task: bool = False,
     progress: Progress = lambda _: None,
     most_steps: int | None = 50_000,
 ) -> Iterator[Imported]:
     """The conversations of files or folders as tables of steps, so that files may be large.
 
-    Names of trajectories are unique over all tables.
+    Names of trajectories are unique over all tables, and all share one balance, which is whole when
+    the last of them is there.
 
     Args:
-        paths: files, or folders with files of one format.
-        form: one of ``FORMATS``; None: detected.
+        paths: files, or folders with files.
+        form: one of ``FORMATS``; None: that of each file is detected.
         group: the field that names the task, if not the usual one; dots lead into objects.
         reward: the field that holds the reward; or a ``.csv`` file with the columns ``session`` and
             ``reward``, and ``group`` if sessions are to have other groups.
         state: what counts as the state of a step; None: the first of ``CHOICES`` with about the
             fewest steps of the first table alone in their state.
+        rewards: whether the rewards in records of model calls belong to each ``call``, so that they
+            add up, or to the ``session``; None: to calls if they differ in a session.
+        copies: whether sessions that equal an earlier one in all words count, or ``once``. What is
+            proven to be a copy, such as by its call ids, always counts once.
+        crashed: whether sessions count that crashed, where the file says it.
+        skip_bad: whether to leave out files and records that cannot be read, and count them.
+        same_task: whether attempts in a group are at one task, however they begin.
         progress: called with the share that is done.
         most_steps: about how many steps are in a table; None: one table.
 
@@ -214,43 +260,58 @@ def import_parts(
     named = {"--format": form, "--group": group, "--reward": reward}
     options = [word for name, value in named.items() if value for word in (name, value)]
     arguments = [*map(str, places), *options]
-    files, name = _files(places, form)
-    also: set[str] = set()
-    # A trajectory that may go on in the next record is in one table.
-    limit = math.inf if most_steps is None or FORMATS[name].continued else most_steps
-    rewards = None
+    balance, csv = Balance(), None
     if reward is not None and reward.endswith(".csv"):
-        rewards, reward = SessionRewards.read(reward), None
+        csv, reward = SessionRewards.read(reward), None
+    how = How(
+        form=form,
+        group=group,
+        reward=reward,
+        rewards=rewards,
+        copies=copies,
+        crashed=crashed,
+        skip_bad=skip_bad,
+        same_task=same_task,
+    )
+    found = find_files(places, how, balance)
+    # A trajectory that may go on in the next record is in one table.
+    continued = any(FORMATS[name].continued for name in found)
+    limit = math.inf if most_steps is None or continued else most_steps
+    formats = list(found)
+    sessions = Sessions(how, balance, Copies(copies == "once"))
     batch: list[Conversation] = []
-    seen: set[tuple[Any, ...]] = set()
-    steps, parts, rewarded, key = 0, 0, False, None
-    for records in _sessions(files, FORMATS[name], progress):
-        if steps >= limit:
-            imported = _imported(batch, (name, *sorted(also)), state, key, whole=False)
-            state, key = imported.state, imported.chosen.key
-            batch, steps, parts = [], 0, parts + 1
-            yield replace(imported, arguments=arguments)
-        conversations = _conversations(records, FORMATS[name], group, reward, seen)
-        if rewards is not None:
-            conversations = [rewards.join(conversation) for conversation in conversations]
-        if name in CHATS:
-            also |= {_format_of(records[0]) or name} - {name}
-        batch += conversations
-        steps += sum(len(each.steps) for each in conversations)
-        rewarded |= any(e.reward is not None or any(e.rewards or ()) for e in conversations)
-    if not steps and not parts:
-        raise _error(f"no message of an assistant in {_names(files)}")
-    if rewards is not None:
-        rewards.check()
-    elif not rewarded:
-        raise _error(
-            f"no conversation in {_names(files)} has a reward; name the field that holds it: "
-            f"{option('reward', 'FIELD')}, or a file with the columns session and reward: "
-            f"{option('reward', 'FILE.csv')}"
-        )
-    if steps:
-        imported = _imported(batch, (name, *sorted(also)), state, key, whole=most_steps is None)
-        yield replace(imported, arguments=arguments)
+    steps, parts, key, keys, seen = 0, 0, None, list[str](), set[tuple[Any, ...]]()
+
+    def table(*, whole: bool) -> Imported | None:
+        kept, used = sessions.chosen(batch)
+        if not kept:
+            return None
+        imported = _imported(kept, formats, state, key, whole=whole)
+        own = iter(imported.sizes)
+        sizes = [
+            next(own) if is_used else (len(each.steps), False)
+            for each, is_used in zip(batch, used, strict=True)
+        ]
+        return replace(imported, arguments=arguments, balance=balance, sizes=sizes)
+
+    for name, files in found.items():
+        reader = Reader(FORMATS[name], how, balance, csv, seen)
+        for conversations in reader.sessions(files, progress):
+            if steps >= limit and (imported := table(whole=False)):
+                state, key = imported.state, imported.chosen.key
+                batch, steps, parts = [], 0, parts + 1
+                yield imported
+            batch += conversations
+            formats += [also for also in reader.also if also not in formats]
+            keys = keys or reader.keys
+            steps += sum(len(each.steps) for each in conversations)
+    if csv is not None:
+        csv.check(balance)
+    imported = table(whole=most_steps is None) if batch else None
+    if imported is not None:
+        yield imported
+    elif not parts:
+        raise _nothing(found, balance, reward, keys)
 
 
 def _imported(
@@ -273,7 +334,7 @@ def _imported(
         if has_keys and (whole or only in (None, choice)):
             tables[choice] = to_table(forest, choice)
     if only is not None and only not in tables:
-        raise _error(
+        raise error(
             f"{FORMATS[names[0]].title} have no keys of states; choose another {option('state')}"
         )
     iteration = [each.extra.get("iteration") for each in owners_of_rows(conversations)]
@@ -288,8 +349,8 @@ def _imported(
         carried.select([]),
         notes=tuple(forest.problems),
         format=names[0],
-        also=names[1:],
-        sizes=[len(conversation.steps) for conversation in conversations],
+        also=tuple(names[1:]),
+        sizes=[(len(conversation.steps), True) for conversation in conversations],
         chosen=chosen,
     )
 
@@ -321,11 +382,14 @@ def write_credit(path: str | Path, imported: Imported, advantages: Floats, out: 
     if put is None:
         raise ValueError(f"{FORMATS[imported.format].title} have no place for credit")
     path, out = Path(path), Path(out)
-    ends = np.cumsum(imported.sizes)
-    parts = iter(part.tolist() for part in np.split(advantages[: ends[-1]], ends[:-1]))
+    values_of_rows = iter(advantages.tolist())
+    parts = (
+        [next(values_of_rows) if used else None for _ in range(steps)]
+        for steps, used in imported.sizes
+    )
     with replacing(out) as file:
         values = []
-        for record in read_records(path):
+        for record in read_records(path, lambda _: None):
             put(record.value, parts)
             values.append(json.dumps(record.value, ensure_ascii=False, allow_nan=False))
             if path.suffix != ".json":
@@ -343,216 +407,26 @@ def is_table(path: Path) -> bool:
         first = next(read_records(path), None)
     except TableError:
         return True
-    return first is None or _format_of(first) is None
+    return first is None or format_of(first) is None
 
 
-def _format_of(record: Record) -> str | None:
-    value = record.value
-    if not isinstance(value, dict) or value.keys() >= STEPS:
-        return None
-    return next((name for name, each in FORMATS.items() if each.recognises(value)), None)
-
-
-def _files(paths: Iterable[Path], form: str | None) -> tuple[list[Path], str]:
-    """The files to read, those of a folder by name, and their format."""
-    if form is not None and form not in FORMATS:
-        raise _error(unknown("format", form, FORMATS))
-    files: list[Path] = []
-    for path in paths:
-        if path.is_dir():
-            inside = [
-                each
-                for each in sorted(path.rglob("*"))
-                if each.name.endswith(SUFFIXES) and each.is_file() and not each.is_symlink()
-            ]
-            formats = {each: _detect(each, strict=False) for each in inside}
-            form = form or next(filter(None, formats.values()), None)
-            files += [each for each, name in formats.items() if name == form is not None]
-            for each in inside if form is None else ():
-                _detect(each)
-        else:
-            form = form or _detect(path)
-            files.append(path)
-        if form is None or not files:
-            raise _error(
-                f"{one_line(path)} holds no conversation of a known format; name it with "
-                f"{option('form')}: {', '.join(FORMATS)}"
-            )
-    return files, str(form)
-
-
-def _detect(path: Path, *, strict: bool = True) -> str | None:
-    try:
-        first = next(read_records(path), None)
-    except TableError:
-        if strict:
-            raise
-        return None
-    return None if first is None else _format_of(first)
-
-
-def _sessions(
-    files: Sequence[Path], form: Format, progress: Progress
-) -> Iterator[Sequence[Record]]:
-    """The records of each session, in the order of the files; one for each without ``session``.
-
-    Sessions that alternate in a log are read twice: once to count the records of each, and again to
-    hand out a session when its last record is there. So only the open ones are held.
-    """
-    left: Counter[Hashable] = Counter()
-    of_trace: dict[Hashable, Hashable] = {}
-    if form.session is not None:
-        pairs = Counter(
-            _session_and_trace(each, form) for file in files for each in _read(file, form)
+def _nothing(
+    formats: Iterable[str], balance: Balance, reward: str | None, keys: Sequence[str]
+) -> TableError:
+    """The error for files without a session that counts; ``keys`` are those of a record."""
+    titles = " and ".join(FORMATS[name].title for name in formats)
+    unlabelled = balance.reasons("session").get("no reward", 0)
+    if not balance.seen["session"]:
+        return error(f"no session in {titles}: {balance.sentence}")
+    if unlabelled == balance.seen["session"] and reward is not None:
+        return error(f"no session has a reward in {one_line(reward)}; there are: {listed(keys)}")
+    if unlabelled == balance.seen["session"]:
+        return error(
+            f"no session has a reward ({counted(unlabelled, 'session')} of {titles}); name the "
+            f"field that holds it: {option('reward', 'FIELD')}, or a file with the columns session "
+            f"and reward: {option('reward', 'FILE.csv')}"
         )
-        for session, trace in pairs:
-            if session is not None and trace is not None:
-                # A trace with several sessions, such as an evaluation of many, is none of them.
-                of_trace[trace] = session if of_trace.get(trace, session) == session else None
-        for (session, trace), count in pairs.items():
-            left[session or of_trace.get(trace) or trace] += count
-    open_sessions: defaultdict[Hashable, list[Record]] = defaultdict(list)
-    for number, file in enumerate(files):
-        for record in _read(file, form):
-            if form.session is None:
-                yield [record]
-                continue
-            session, trace = _session_and_trace(record, form)
-            name = session or of_trace.get(trace) or trace
-            open_sessions[name].append(record)
-            left[name] -= 1
-            if not left[name]:
-                yield _unique(open_sessions.pop(name), form)
-        progress((number + 1) / len(files))
-
-
-def _read(file: Path, form: Format) -> Iterator[Record]:
-    for record in read_records(file):
-        if not isinstance(record.value, dict):
-            raise record.error("it must be an object")
-        yield from form.split(record)
-
-
-def _session_and_trace(record: Record, form: Format) -> tuple[Hashable, Hashable]:
-    """Names of different kinds differ; None is no name."""
-    session = form.session(record) if form.session else None
-    trace = form.trace(record) if form.trace else None
-    if session is None and trace is None:  # a session of its own
-        trace = record.path, record.line, record.field
-    return (
-        None if session is None else ("session", session),
-        None if trace is None else ("trace", trace),
-    )
-
-
-def _unique(records: Sequence[Record], form: Format) -> Sequence[Record]:
-    """The records without those that were written twice."""
-    kept: dict[Hashable, Record] = {}
-    for place, record in enumerate(records):
-        name = record.get(form.identity).optional_name() if form.identity else None
-        if name is None and form.identity and record.get("timestamp"):
-            name = repr(record.value)  # of a copy, even the time is the same
-        first = kept.setdefault(place if name is None else name, record)
-        if first is not record and first.value != record.value:
-            detail = f"{first.place()} has the same name and other content; keep one of them"
-            raise record.get(form.identity).error(detail)
-    return list(kept.values())
-
-
-def _conversations(
-    records: Sequence[Record],
-    form: Format,
-    group: str | None,
-    reward: str | None,
-    seen: set[tuple[Any, ...]],
-) -> list[Conversation]:
-    """The conversations of a session, or of a record, with the fields that the caller named."""
-    record = records[-1]
-    with record.refusing():
-        conversations = list(form.read(record if form.session is None else records))
-    if group is not None:
-        name = _named(records, group, form)
-        conversations = [replace(conversation, group=name.name()) for conversation in conversations]
-    if form.session is not None:
-        found = form.reward(records, reward)
-        if reward is not None and not any(found):
-            raise found[-1].error(f"no such field; there are: {_keys(record)}")
-        conversations = _rewarded(conversations, found, records, form)
-    elif reward is not None:
-        score = form.score(_named(records, reward, form))
-        conversations = [replace(each, reward=score, rewards=None) for each in conversations]
-    with record.refusing():
-        session_rewards(conversations, {})
-        for each in conversations:
-            each.check()
-            # Pairs of whether a conversation ends there, and where: none may end in another.
-            parts, refusal = each.extra.get("parts", ((), ""))
-            if any((not last, mark) in seen for last, mark in parts):
-                raise ValueError(refusal)
-            seen.update(parts)
-    for mark in (f" ({record.place()})", f" ({record.place()}, {len(seen)})"):
-        if any(each.extra.get("named") for each in conversations) or seen.isdisjoint(
-            (f"{each.group}/{each.trajectory}",) for each in conversations
-        ):
-            break
-        conversations = [
-            replace(each, trajectory=f"{each.trajectory}{mark}") for each in conversations
-        ]
-    seen.update((f"{each.group}/{each.trajectory}",) for each in conversations)
-    return conversations
-
-
-def _named(records: Sequence[Record], name: str, form: Format) -> Record:
-    """The first field of this name in the records of a session."""
-    fields = [form.field(record, name) for record in records]
-    for each in fields:
-        if each:
-            return each
-    raise fields[-1].error(f"no such field; there are: {_keys(records[-1])}")
-
-
-def _rewarded(
-    conversations: Sequence[Conversation],
-    rewards: Sequence[Record],
-    records: Sequence[Record],
-    form: Format,
-) -> list[Conversation]:
-    """The conversations of a session with the rewards of its records.
-
-    If one record has a reward, or all have the same, it is the session's. Different ones are
-    rewards of steps: of the last one of the record, or of its trace.
-    """
-    values = {place: form.score(each) for place, each in enumerate(rewards) if each}
-    if len(set(values.values())) <= 1:
-        reward = next(iter(values.values()), None)
-        return [replace(each, reward=reward) for each in conversations]
-    last: dict[Hashable, int] = {}
-    for number, each in enumerate(conversations):
-        if each.steps:
-            place = each.extra["record"]
-            trace = _session_and_trace(records[place], form)[1]
-            last |= {place: number} if trace is None else {place: number, trace: number}
-    steps = [[0.0] * len(each.steps) for each in conversations]
-    for place, value in values.items():
-        owner = last.get(place, last.get(_session_and_trace(records[place], form)[1]))
-        if owner is None:
-            detail = "its session has different rewards, and this one belongs to no response"
-            raise rewards[place].error(f"{detail}; name another field with {option('reward')}")
-        steps[owner][-1] += value
-    return [replace(each, rewards=own) for each, own in zip(conversations, steps, strict=True)]
-
-
-def _keys(record: Record) -> str:
-    return ", ".join(one_line(key, 40) for key in sorted(record.value)[:12])
-
-
-def _names(files: Sequence[Path]) -> str:
-    more = f" and {len(files) - 3} more files" if len(files) > 3 else ""
-    return ", ".join(one_line(file.name) for file in files[:3]) + more
-
-
-def _error(detail: str) -> TableError:
-    return TableError([Problem(ProblemKind.NO_CONVERSATIONS, detail)])
+    return error(f"no session of {titles} can be used: {balance.sentence}")
 
 
 # Columns for reports and checks.

@@ -24,6 +24,7 @@ from ascribe.sessions.formats.records import (
     read_records,
     tool_call,
 )
+from ascribe.sessions.formats.scores import Score
 from ascribe.sessions.messages import Conversation
 
 ROLES = {"agent": "assistant", "user": "user", "system": "system"}
@@ -38,10 +39,12 @@ def session(record: Record) -> Hashable:
     return (folder, record.get("session_id").name()) if record.get("session_id") else None
 
 
-def reward(records: Sequence[Record], name: str | None) -> list[Record]:
-    """The rewards in the files, or that of their trial."""
-    usual = (each.get("final_metrics.extra.reward") or _reward(_trial(each)) for each in records)
-    return [each.get(name) for each in records] if name else list(usual)
+def scores(record: Record) -> list[Score]:
+    """The reward in the file, or that of its trial."""
+    if own := record.get("final_metrics.extra.reward"):
+        return [Score("", own)]
+    trial = _trial(record)
+    return [Score("", found, trial)] if (found := _reward(trial)) else []
 
 
 def read(records: Sequence[Record]) -> Iterator[Conversation]:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
@@ -11,12 +11,7 @@ from ascribe.sessions.formats.chats import prompt_name
 from ascribe.sessions.formats.openai import converted
 from ascribe.sessions.formats.records import Message, Record, parse
 from ascribe.sessions.messages import Conversation
-from ascribe.steps.hints import option
 from ascribe.steps.problems import TableError
-
-SCORES = ("reward", "success", "score")
-"""Of several scores, the one with the first of these names is the reward."""
-
 
 SHORTEST_LIMIT, LONGEST_PATHS = 10_000, 50
 """Nodes of all paths of a tree, and times its nodes: each path repeats what it shares."""
@@ -107,31 +102,17 @@ def from_spans(
 def in_session(
     calls: Sequence[Conversation], name: str, group: str | None
 ) -> Iterator[Conversation]:
-    """The calls of a session; without a name for the task, the prompt of the first call is it."""
+    """The calls of a session; without a name for the task, the prompt of the first call is it.
+
+    A session without a call is a conversation without a message.
+    """
+    if not calls:
+        yield Conversation(group=group or "", trajectory=name, messages=[])
     if calls and not group:
         first = min(calls, key=lambda each: (each.time or 0.0, len(each.messages)))
         group = prompt_name(first.messages)
     for each in calls:
         yield replace(each, group=group or "", trajectory=name)
-
-
-def scored(
-    records: Sequence[Record], scores: Callable[[Record], Mapping[str, Record]], name: str | None
-) -> list[Record]:
-    """The score of this name of each record; by default the only one, or one of ``SCORES``."""
-    of_records = [scores(record) for record in records]
-    names = list({each: None for found in of_records for each in found})
-    if name is None and len(names) > 1:
-        name = next((each for each in SCORES if each in names), None)
-        if name is None:
-            detail = f"there are several scores: {', '.join(sorted(names)[:12])}"
-            how = option("reward", "NAME")
-            raise records[-1].error(f"{detail}; name the one that is the reward with {how}")
-    name = name or next(iter(names), "")
-    return [
-        found.get(name, replace(record, value=None))
-        for found, record in zip(of_records, records, strict=True)
-    ]
 
 
 def nearest(parents: Sequence[int], wanted: Sequence[bool]) -> list[int]:

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Any
 
 from ascribe.sessions.forest import message_key
-from ascribe.sessions.formats.records import Message, Record, content
+from ascribe.sessions.formats.records import Message, Record, content, digest
 from ascribe.sessions.messages import Conversation
 
 GROUPS = (
@@ -25,6 +25,12 @@ SESSIONS = (
 )
 REWARDS = ("reward", "final_reward", "score", "return")
 VERSIONS = ("version", "policy_version", "weight_version")
+MODELS = ("model", "model_name", "agent_model")
+TIMES = (
+    *("timestamp", "time", "created", "created_at", "started_at", "start_time", "startTime"),
+    *("completed_at", "end_time", "endTime", "ended_at", "finished_at"),
+)
+"""When a session was written."""
 EXTENDED = (
     "another line goes on where it ends, or the reverse: if these are model calls of one session, "
     "give them the same session_id; else write a different one for each rollout"
@@ -47,10 +53,28 @@ def conversation(record: Record, messages: Sequence[Message], **known: Any) -> C
         "truncated": cut or usual(record, ("truncated", "is_truncated")).flag(),
         "truncated_turns": [steps - 1] if cut else [],
         "agent": record.get("agent").optional_name(),
-        "version": usual(record, VERSIONS).optional_name(),
+        "version": version(record),
+        "times": times(record),
+        "logprobs": digest(record.get("logprobs").value),
     }
     whole = Conversation(**{**fields, **known})
     return replace(whole, extra=ends(whole, named)) if named or group else whole
+
+
+def version(record: Record) -> str | None:
+    """Who acted: the model and the version, as far as the record names them."""
+    names = [usual(record, each) for each in (MODELS, VERSIONS)]
+    texts = [str(each.value) for each in names if isinstance(each.value, str | int)]
+    return " ".join(dict.fromkeys(texts)) or None
+
+
+def times(record: Record) -> tuple[str | float, ...]:
+    """When a record and its messages were written, as it says it."""
+    chat = record.value.get("messages") or record.value.get("conversations") or ()
+    messages = chat if isinstance(chat, list) else ()
+    places = [record.value, *(each for each in messages if isinstance(each, dict))]
+    found = (place.get(name) for place in places for name in TIMES if name in place)
+    return tuple(each for each in found if isinstance(each, str | float))
 
 
 def with_system(record: Record, messages: list[Message]) -> list[Message]:

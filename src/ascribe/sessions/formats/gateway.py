@@ -18,7 +18,8 @@ from ascribe.sessions.formats import chats
 from ascribe.sessions.formats.calls import in_session, one_group, seconds
 from ascribe.sessions.formats.chats import SESSIONS, usual
 from ascribe.sessions.formats.openai import RESPONSES, chat, converted
-from ascribe.sessions.formats.records import Message, Record
+from ascribe.sessions.formats.records import Message, Record, digest
+from ascribe.sessions.formats.scores import Score
 from ascribe.sessions.messages import Conversation
 
 
@@ -28,9 +29,15 @@ def session(record: Record) -> Hashable:
     return (str(record.path.parent), name.name()) if name else None
 
 
-def reward(records: Sequence[Record], name: str | None = None) -> list[Record]:
-    """The rewards of calls, or of their session, in a field with a usual name."""
-    return [record.get(name) if name else usual(record, chats.REWARDS) for record in records]
+def scores(record: Record) -> list[Score]:
+    """The reward of a call, or of its session, in a field with a usual name."""
+    found = usual(record, chats.REWARDS)
+    return [Score("", found)] if found else []
+
+
+def snapshots(record: Record) -> bool:
+    """Whether a record is a whole chat, or a state, and no call with its response."""
+    return not (_choices(record) or any(record.get(name).value for name in RESPONSES))
 
 
 def read(records: Sequence[Record]) -> Iterator[Conversation]:
@@ -51,15 +58,25 @@ def read(records: Sequence[Record]) -> Iterator[Conversation]:
                 context=context,
                 truncated="length" in ends or usual(record, ("truncated", "is_truncated")).flag(),
                 agent=usual(record, ("agent", "agent_name")).optional_name(),
-                version=usual(record, chats.VERSIONS).optional_name(),
+                version=chats.version(record),
+                times=chats.times(record),
+                logprobs=digest(_logprobs(record)),
                 id=f"{trace}/{choice}" if trace and choice else trace,
                 time=seconds(record.get("timestamp")),
             )
             cut = [len(call.steps) - 1] if "length" in ends else []
-            whole = replace(call, reward=reward([record])[0].optional_number())
+            (value,) = [each.value for each in scores(record)] or [replace(record, value=None)]
+            whole = replace(call, reward=value.optional_number())
             extra = {"record": place} | ({} if named else chats.ends(whole, group))
             calls.append(replace(call, truncated_turns=cut, extra=extra))
     yield from in_session(calls, name, group or (name.rpartition(":")[0] if named else None))
+
+
+def _logprobs(record: Record) -> Any:
+    """The log-probabilities of a response, where gateways keep them."""
+    names = ("logprobs", "response_logprobs", "completion_logprobs", "response.logprobs")
+    found = [chats.at(record, name).value for name in names]
+    return [*found, *(each.get("logprobs").value for each in _choices(record))]
 
 
 def _choices(record: Record) -> list[Record]:

@@ -1,10 +1,12 @@
 """Samples of Inspect logs: ``.eval`` (a zip of JSON files) and ``.json``.
 
-A sample's ``id`` is the group, its ``epoch`` the trajectory. Long texts are kept once, as
-attachments, and named in the messages.
+The group is ``TASK/ID``, of the evaluation's task and the sample's ``id``; its ``epoch`` is the
+trajectory, and the model the version. Long texts are kept once, as attachments, and named in the
+messages.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ascribe.sessions.formats.records import Record, message
 from ascribe.sessions.messages import Conversation
@@ -28,10 +30,22 @@ def read(sample: Record) -> Iterator[Conversation]:
     turns = sum(turn["role"] == "assistant" for turn in messages)
     stops = [choice.get("stop_reason").value for choice in sample.get("output.choices").items()]
     scores = sample.get("scores")
-    values = [scores.get(name).get("value") for name in (scores.mapping() if scores else ())]
+    run = replace(sample, value=(sample.beside or {}).get("eval"))
+    scorers = [each.get("name").name() for each in run.get("scorers").items()]
+    # Of several scores, that of the evaluation's first scorer.
+    scored = scorers[:1] or list(scores.mapping() if scores else ())[:1]
+    values = [value for value in (scores.get(name).get("value") for name in scored) if value]
+    name, epoch = sample.get("id").name(), sample.get("epoch").name()
+    task, own = run.get("task").optional_name(), run.get("task_id").optional_name()
+    group = f"{task}/{name}" if task else name
     yield Conversation(
-        group=sample.get("id").name(),
-        trajectory=sample.get("epoch").name(),
+        group=group,
+        trajectory=epoch,
+        task=group if task else None,
+        # Those of an evaluation and of its retry are the same.
+        identity=f"{own}/{name}/{epoch}" if own else sample.get("uuid").optional_name(),
+        version=run.get("model").optional_name(),
+        crashed=bool(sample.get("error")),
         messages=messages,
         reward=score(values[0]) if values else None,
         truncated=bool(sample.get("limit")),

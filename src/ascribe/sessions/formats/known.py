@@ -30,11 +30,13 @@ from ascribe.sessions.formats import (
     verl,
 )
 from ascribe.sessions.formats.records import Record
+from ascribe.sessions.formats.scores import Score
 from ascribe.sessions.messages import Conversation
 
 
-def _reward_field(records: Sequence[Record], name: str | None) -> list[Record]:
-    return [record.get(name or "reward") for record in records]
+def _reward_field(record: Record) -> list[Score]:
+    found = record.get("reward")
+    return [Score("", found)] if found else []
 
 
 @dataclass(frozen=True)
@@ -50,27 +52,36 @@ class Format:
         continued: whether a trajectory may go on in the next record, if its extra says ``named``.
         session: the name of a record's session, for formats with several records for each. Records
             of different files with the same name are one session. Their conversations have the
-            place of their record in ``extra["record"]``, and ``reward`` finds the rewards.
+            place of their record in ``extra["record"]``, and ``scores`` finds the rewards.
         trace: the name of what a record without a session belongs to: its session is the only one
             that records of the same trace name, else the trace itself.
         split: the records in a record, if a line or a file may hold several, or none.
         identity: the field that names a record: those of a session with one name are one record.
-        reward: the rewards of the records of a session, those of the field that the caller named.
+        unique: what is equal in records of one name, of whatever session: these are one session,
+            of which a copy went on. Empty if sessions may use names again.
+        snapshots: whether a record shows a session as it is by then, so that the latest reward is
+            the session's, and earlier ones are not rewards of calls.
+        scores: the scores that a record gives.
         field: the field of a record that the caller named.
+        beside: names of files that the reader opens itself, or that lie beside these and hold no
+            session.
     """
 
     title: str
     recognises: Callable[[Mapping[str, Any]], bool]
     read: Callable[[Any], Iterator[Conversation]]
-    put: Callable[[Any, Iterator[Sequence[float]]], None] | None = None
+    put: Callable[[Any, Iterator[Sequence[float | None]]], None] | None = None
     score: Callable[[Record], float] = Record.number
     continued: bool = False
     session: Callable[[Record], Hashable] | None = None
     trace: Callable[[Record], Hashable] | None = None
     split: Callable[[Record], Iterable[Record]] = lambda record: (record,)
     identity: str = ""
-    reward: Callable[[Sequence[Record], str | None], Sequence[Record]] = _reward_field
+    unique: str = ""
+    snapshots: Callable[[Record], bool] = lambda _: False
+    scores: Callable[[Record], Iterable[Score]] = _reward_field
     field: Callable[[Record, str], Record] = Record.get
+    beside: tuple[str, ...] = ()
 
 
 def _is_nemo_gym(record: Mapping[str, Any]) -> bool:
@@ -113,15 +124,29 @@ def _of(
 ) -> Format:
     """The format that a module reads: its functions are called like the fields of ``Format``."""
     names = [field.name for field in fields(Format)]
-    functions = {name: getattr(module, name) for name in names if hasattr(module, name)}
+    functions: dict[str, Any] = {
+        name: getattr(module, name)
+        for name in names
+        if getattr(getattr(module, name, None), "__module__", "") == module.__name__
+    }
     if recognises is not None:
         functions["recognises"] = recognises
     return Format(title, **functions | more)
 
 
 FORMATS = {
-    "atif": _of(atif, "Harbor ATIF", _begins("schema_version", "ATIF")),
-    "inspect": _of(inspect_ai, "Inspect log", _has_keys("id", "epoch", "messages", "target")),
+    "atif": _of(
+        atif,
+        "Harbor ATIF",
+        _begins("schema_version", "ATIF"),
+        beside=("result.json", "reward.json", "config.json"),
+    ),
+    "inspect": _of(
+        inspect_ai,
+        "Inspect log",
+        _has_keys("id", "epoch", "messages", "target"),
+        beside=("logs.json", "eval-set.json"),
+    ),
     "nemo-gym": _of(nemo_gym, "NeMo-Gym rollouts", _is_nemo_gym),
     "rllm": _of(rllm, "rLLM episodes", _has_list("trajectories")),
     "verifiers": Format(
@@ -136,21 +161,22 @@ FORMATS = {
         verifiers.read_results,
     ),
     "verl": _of(verl, "verl rollout dump", _is_verl, continued=True),
-    "claude-code": _of(claude_code, "Claude Code sessions", identity="uuid"),
+    "claude-code": _of(claude_code, "Claude Code sessions", identity="uuid", unique="message"),
     "langsmith": _of(langsmith, "LangSmith runs", identity="id"),
     "langfuse": _of(langfuse, "Langfuse traces", identity="key"),
     "openai-agents": _of(
-        openai_agents, "OpenAI Agents traces", identity="id", reward=gateway.reward
+        openai_agents, "OpenAI Agents traces", identity="id", scores=gateway.scores
     ),
     "otel": _of(otel, "OpenTelemetry spans", identity="span"),
-    "responses": _of(responses, "OpenAI Responses", session=gateway.session, reward=gateway.reward),
+    "responses": _of(responses, "OpenAI Responses", session=gateway.session, scores=gateway.scores),
     "sharegpt": _of(sharegpt, "ShareGPT conversations"),
-    "openhands": _of(openhands, "OpenHands trajectories"),
-    "swe-agent": _of(swe_agent, "SWE-agent trajectories"),
+    "openhands": _of(openhands, "OpenHands trajectories", beside=("metadata.json", "report.json")),
+    "swe-agent": _of(swe_agent, "SWE-agent trajectories", beside=("preds.json",)),
     "mini-swe-agent": _of(
         mini_swe_agent,
         "mini-swe-agent trajectories",
         _begins("trajectory_format", "mini-swe-agent"),
+        beside=("preds.json",),
     ),
     "tau2": _of(tau2, "tau2 simulations", _has_keys("task_id", "messages", "reward_info")),
     "gateway": _of(gateway, "model calls of a gateway", _is_gateway, identity="trace_id"),

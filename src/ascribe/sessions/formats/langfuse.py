@@ -2,8 +2,9 @@
 
 Observations of the type ``GENERATION`` are model calls; those around them say who acts. Traces with
 one ``sessionId`` are one session, else each trace is. Its reward is its score: the only one, or one
-of a usual name; a score of an observation belongs to that call. Scores that are text are not
-rewards. The task is a field of the trace or its metadata with a usual name, else the prompt.
+of a usual name, and of several of one name the latest; a score of an observation belongs to that
+call. Scores that are text are not rewards. The task is a field of the trace or its metadata with a
+usual name, else the prompt.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -18,13 +19,15 @@ from ascribe.sessions.formats.calls import (
     from_spans,
     one_group,
     responses,
-    scored,
     seconds,
 )
 from ascribe.sessions.formats.chats import GROUPS, usual
 from ascribe.sessions.formats.records import Record
+from ascribe.sessions.formats.scores import Score
 from ascribe.sessions.messages import Conversation
 
+TIMES = ("timestamp", "updatedAt", "createdAt")
+"""When a score was given; of several of one name, the latest counts."""
 KINDS: dict[str, Kind] = {"GENERATION": "call", "AGENT": "agent", "TOOL": "tool"}
 
 
@@ -86,24 +89,15 @@ def trace(record: Record) -> Hashable:
     return str(record.get("trace").value)
 
 
-def reward(records: Sequence[Record], name: str | None) -> list[Record]:
-    """The scores of this name, or a field of the trace."""
-    if name and not any(name in _scores(record) for record in records):
-        return [record.get(name) for record in records]
-    found = scored(records, _scores, name)
-    # On a line of its own, a score of an observation belongs to that of the observation.
-    places = {(trace(each), each.get("span").value): place for place, each in enumerate(records)}
-    for place, record in enumerate(records):
-        owner = places.get((trace(record), record.get("observationId").value))
-        if found[place] and owner is not None:
-            found[owner], found[place] = found[place], replace(record, value=None)
-    return found
-
-
-def _scores(record: Record) -> dict[str, Record]:
-    scores = record.get("scores").items()
-    values = {each.get("name").name(): each.get("value") for each in scores}
-    return {name: each for name, each in values.items() if not isinstance(each.value, str | None)}
+def scores(record: Record) -> Iterator[Score]:
+    """The scores of an observation, of a trace, or on a line of its own; none that is text."""
+    for each in record.get("scores").items():
+        value, own = each.get("value"), each.get("observationId").optional_name()
+        observation = own or record.get("span").optional_name()
+        name = trace(record) if not observation else f"{trace(record)}/{observation}"
+        given = next(filter(None, (each.get(time) for time in TIMES)), each.get(TIMES[0]))
+        if not isinstance(value.value, str | None):
+            yield Score(each.get("name").name(), value, name, seconds(given))
 
 
 def read(records: Sequence[Record]) -> Iterator[Conversation]:

@@ -18,11 +18,11 @@ from ascribe.sessions.formats.calls import (
     from_spans,
     one_group,
     responses,
-    scored,
     seconds,
 )
 from ascribe.sessions.formats.chats import GROUPS, SESSIONS, usual
 from ascribe.sessions.formats.records import Record
+from ascribe.sessions.formats.scores import Score
 from ascribe.sessions.messages import Conversation
 
 KINDS: dict[str, Kind] = {"llm": "call", "tool": "tool"}
@@ -45,17 +45,11 @@ def trace(record: Record) -> Hashable:
     return record.get("trace_id").optional_name() or record.get("id").name()
 
 
-def reward(records: Sequence[Record], name: str | None) -> list[Record]:
-    """The mean feedback of this name, or a field."""
-    if name and not any(name in _feedback(record) for record in records):
-        return [record.get(name) for record in records]
-    return scored(records, _feedback, name)
-
-
-def _feedback(record: Record) -> dict[str, Record]:
+def scores(record: Record) -> list[Score]:
+    """The mean of each feedback."""
     stats = record.get("feedback_stats")
     means = {name: stats.get(name).get("avg") for name in (stats.mapping() if stats else ())}
-    return {name: mean for name, mean in means.items() if mean}
+    return [Score(name, mean) for name, mean in means.items() if mean]
 
 
 def read(records: Sequence[Record]) -> Iterator[Conversation]:

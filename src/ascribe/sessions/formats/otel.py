@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from ascribe.sessions.formats import openinference
-from ascribe.sessions.formats.calls import Chat, Kind, Span, from_spans, scored, seconds
+from ascribe.sessions.formats.calls import Chat, Kind, Span, from_spans, seconds
 from ascribe.sessions.formats.chats import GROUPS
 from ascribe.sessions.formats.records import (
     Message,
@@ -26,6 +26,7 @@ from ascribe.sessions.formats.records import (
     parse,
     tool_call,
 )
+from ascribe.sessions.formats.scores import Score
 from ascribe.sessions.messages import Conversation
 
 KINDS: dict[str, Kind] = {
@@ -128,20 +129,14 @@ def _first(record: Record, names: Sequence[str]) -> Record:
     return Record(attributes.get(name), record.path, record.line, place)
 
 
-def reward(records: Sequence[Record], name: str | None) -> list[Record]:
-    """Evaluations of spans, or the attribute of that name."""
-    if name is not None and any(field(record, name) for record in records):
-        return [field(record, name) for record in records]
-    return scored(records, _scores, name)
-
-
-def _scores(record: Record) -> dict[str, Record]:
-    """The values of the evaluations of a span, by name."""
-    return openinference.scores(record.get("attributes")) | {
+def scores(record: Record) -> list[Score]:
+    """The values of the evaluations of a span, by name; of one name the last."""
+    found = openinference.scores(record.get("attributes")) | {
         field(place, SCORE_NAME).optional_name() or "score": field(place, SCORE)
         for place in (record, *record.get("events").items())
         if field(place, SCORE)
     }
+    return [Score(name, value) for name, value in found.items()]
 
 
 def read(records: Sequence[Record]) -> Iterator[Conversation]:

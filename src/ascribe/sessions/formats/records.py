@@ -7,9 +7,11 @@ anything is unpacked. Whatever is wrong is reported with the file, the line and 
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from json import JSONDecodeError
 from math import isfinite
 from pathlib import Path
 from typing import IO, Any, TypeAlias
@@ -27,7 +29,7 @@ from ascribe.steps.lines import (
 )
 from ascribe.steps.problems import Problem, ProblemKind, TableError, one_line
 from ascribe.steps.strict_json import canonical as to_json
-from ascribe.steps.strict_json import loads
+from ascribe.steps.strict_json import loads, without_nan
 from ascribe.steps.table import encodable
 
 MAX_RECORD = 2**28
@@ -35,6 +37,8 @@ MAX_RECORD = 2**28
 MAX_MEMBERS = 100_000
 INSIDE = {"samples": "eval", "simulations": "tasks"}
 """Lists of records in a log of Inspect and in results of tau2, and a key beside each."""
+HEADER = "header.json"
+"""The member of an archive of Inspect that says what was evaluated."""
 ZSTANDARD = 93
 """The number of a compression that ``zipfile`` learned in Python 3.14."""
 
@@ -49,6 +53,8 @@ class Record:
     path: Path
     line: int = 0
     field: str = ""
+    beside: Mapping[str, Any] | None = None
+    """Of an entry of a log: what else the log has."""
 
     def place(self) -> str:
         """The file, the line and the field."""
@@ -60,10 +66,10 @@ class Record:
         word = "row" if self.path.suffix == ".parquet" else "line"
         return f"{word} {self.line}" if self.line else self.place()
 
-    def error(self, detail: str) -> TableError:
+    def error(self, detail: str, kind: ProblemKind = ProblemKind.BAD_RECORD) -> TableError:
         """The error that names the file, the line and the field."""
         rows = np.array([self.line - 1] if self.line else [], dtype=np.int64)
-        return TableError([Problem(ProblemKind.BAD_RECORD, f"{self.place()}: {detail}", rows)])
+        return TableError([Problem(kind, f"{self.place()}: {detail}", rows)])
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
@@ -162,15 +168,27 @@ def canonical(value: Any) -> str:
 # Files.
 
 
-def read_records(path: Path) -> Iterator[Record]:
+OnBad: TypeAlias = Callable[[TableError], None]
+"""Called for a record that cannot be read; the next one is read if it returns."""
+
+
+def _refuse(problem: TableError) -> None:
+    raise problem
+
+
+def read_records(path: Path, bad: OnBad = _refuse) -> Iterator[Record]:
     """The records of a ``.jsonl``, ``.jsonl.gz``, ``.json``, ``.eval`` or ``.parquet`` file.
+
+    Args:
+        path: the file.
+        bad: called for a line, or a member of an archive, that cannot be read.
 
     Raises:
         TableError: if the file is damaged, too large or not JSON.
         OSError: if it cannot be opened.
     """
     if path.suffix == ".eval":
-        yield from _members(path)
+        yield from _members(path, bad)
     elif path.suffix == ".parquet":
         yield from _rows(path)
     elif path.suffix in (".json", ".traj"):
@@ -184,11 +202,13 @@ def read_records(path: Path) -> Iterator[Record]:
         if isinstance(whole.value, list):
             yield from whole.items()
         elif inside:
-            yield from whole.get(inside).items()
+            beside = {key: value for key, value in whole.value.items() if key != inside}
+            for each in whole.get(inside).items():
+                yield replace(each, beside=beside)
         else:
             yield whole
     else:
-        yield from _lines(path)
+        yield from _lines(path, bad)
 
 
 VALUES = re.compile(rb"}[ \t\r]*\n\s*{")
@@ -222,16 +242,22 @@ def _inside(value: Any) -> str | None:
     return next((name for name, beside in INSIDE.items() if keys >= {name, beside}), None)
 
 
-def _lines(path: Path) -> Iterator[Record]:
+def _lines(path: Path, bad: OnBad) -> Iterator[Record]:
     try:
         for line, content in numbered_lines(path):
-            yield _parse(content, path, line)
+            try:
+                record = _parse(content, path, line)
+            except TableError as problem:
+                bad(problem)
+                continue
+            yield record
     except LineError as error:
-        raise Record(None, path).error(str(error)) from error
+        kind = ProblemKind.CUT_OFF if error.cut else ProblemKind.BAD_RECORD
+        bad(Record(None, path).error(str(error), kind))
     except OSError as error:
         if error.errno is not None:  # it cannot be opened
             raise
-        raise Record(None, path).error(str(error)) from error
+        bad(Record(None, path).error(str(error)))
 
 
 STEPS = {"group", "trajectory", "step"}
@@ -292,10 +318,25 @@ def _parse(content: bytes, path: Path, line: int = 0, field: str = "") -> Record
         record = Record(loads(content), path, line, field)
     except ValueError as error:
         detail = one_line(str(error).splitlines()[0], 200)
-        raise Record(None, path, line, field).error(f"it is not JSON: {detail}") from error
+        cut = ends_early(error) and not field
+        kind = ProblemKind.CUT_OFF if cut else ProblemKind.BAD_RECORD
+        raise Record(None, path, line, field).error(f"it is not JSON: {detail}", kind) from error
     if b"\\ud" in content.lower() and not encodable(to_json(record.value)):
         raise record.error("a text is not valid Unicode: it holds half of a surrogate pair")
     return record
+
+
+def digest(values: Any) -> str:
+    """A hash of numbers that were drawn at random, such as log-probabilities; empty without any."""
+    text = to_json(without_nan(values))
+    return blake2b(text.encode(), digest_size=16).hexdigest() if "." in text else ""
+
+
+def ends_early(error: ValueError) -> bool:
+    """Whether a text is not JSON because it ends in the middle of a value."""
+    if not isinstance(error, JSONDecodeError):
+        return False
+    return error.msg.startswith("Unterminated") or error.pos >= len(error.doc.rstrip())
 
 
 def parse(record: Record) -> Record:
@@ -305,10 +346,13 @@ def parse(record: Record) -> Record:
     return _parse(record.value.encode(errors="replace"), record.path, record.line, record.field)
 
 
-def _members(path: Path) -> Iterator[Record]:
+def _members(path: Path, bad: OnBad) -> Iterator[Record]:
     """The samples of an archive that Inspect wrote: a zip of JSON files."""
     try:
         with zipfile.ZipFile(path) as archive:
+            beside = None
+            if HEADER in archive.namelist():
+                beside = _parse(_unpacked(archive, archive.getinfo(HEADER), path, HEADER), path)
             names = [info for info in archive.infolist() if info.filename.startswith("samples/")]
             if len(names) > MAX_MEMBERS:
                 raise Record(None, path).error(f"more than {MAX_MEMBERS:,} samples")
@@ -323,7 +367,13 @@ def _members(path: Path) -> Iterator[Record]:
                 if total > room:
                     detail = f"it expands to more than {room:,} bytes; write the log as .json"
                     raise Record(None, path).error(detail)
-                yield _parse(content, path, 0, field)
+                try:
+                    record = _parse(content, path, 0, field)
+                except TableError as problem:
+                    bad(problem)
+                    continue
+                inside = None if beside is None else beside.value
+                yield replace(record, beside=inside if isinstance(inside, dict) else None)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise Record(None, path).error(f"it cannot be unpacked: {one_line(error)}") from error
 
@@ -366,6 +416,8 @@ def message(record: Record, *, sampled: bool = True) -> Message:
         check_form(value)
     role = ROLES.get(value["role"], value["role"])
     text, reasoning = content(record.get("content"))
+    if role == "assistant" and not text and record.get("refusal"):
+        text = content(record.get("refusal"))[0]
     converted: Message = {"role": role, "content": text}
     if role == "tool" and (call := record.get("tool_call_id")):
         converted["tool_call_id"] = call.name()

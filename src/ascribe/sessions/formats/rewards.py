@@ -7,7 +7,8 @@ from math import isfinite
 from pathlib import Path
 
 from ascribe.sessions.messages import Conversation
-from ascribe.steps.problems import Problem, ProblemKind, TableError, counted, one_line
+from ascribe.steps.balance import Balance
+from ascribe.steps.problems import Problem, ProblemKind, TableError, one_line
 
 SESSION = ("session", "trajectory", "session_id", "run_id", "id")
 GROUP = ("group", "task")
@@ -72,7 +73,7 @@ class SessionRewards:
         row = self.rows.get(name) or self.alone.get(conversation.trajectory)
         if row is None:
             self.missing[name] = None
-            return conversation
+            return replace(conversation, reward=None, rewards=None)
         owner = self.owners.setdefault(row.line, name)
         if owner != name:
             names = f"{one_line(owner, 80)!r} and {one_line(name, 80)!r}"
@@ -80,17 +81,18 @@ class SessionRewards:
         group = conversation.group if row.group is None else row.group
         return replace(conversation, group=group, reward=row.reward, rewards=None)
 
-    def check(self) -> None:
-        """Raise ``TableError`` for sessions without a reward, and rewards without a session."""
+    def check(self, balance: Balance) -> None:
+        """Count the rewards without a session; ``TableError`` if no session has a reward."""
         unused = [name for name, row in self.rows.items() if row.line not in self.owners]
-        found = []
-        for names, what in ((unused, "no session has the name of"), (self.missing, "no row names")):
-            if names:
-                count = counted(len(names), "row" if names is unused else "session")
-                first = ", ".join(repr(one_line(name, 80)) for name in [*names][:3])
-                found.append(f"{what} {count}: {first}{', ...' if len(names) > 3 else ''}")
-        if found:
-            raise self.error(f"{'; '.join(found)}; write one row for each session, with its name")
+        balance.see("reward", len(unused))
+        for name in unused:
+            balance.leave_out("reward", "no session has its name", name)
+        if not self.owners:
+            sides = []
+            for names, what in ((self.rows, "the file names"), (self.missing, "sessions are")):
+                first = ", ".join(repr(one_line(name, 80)) for name in [*names][:3]) or "nothing"
+                sides.append(f"{what} {first}{', ...' if len(names) > 3 else ''}")
+            raise self.error(f"no session has a row: {', and '.join(sides)}; use these names")
 
     def error(self, detail: str) -> TableError:
         """The error that names the file."""

@@ -27,12 +27,16 @@ def read(record: Record) -> Iterator[Conversation]:
         steps = trajectory.get("steps").items(required=True)
         total = trajectory.get("reward").optional_number()
         rewards = [step.get("reward").optional_number() for step in steps]
-        # rLLM sets a trajectory's reward, or those of its steps, or all of them to the former.
+        # rLLM sets a trajectory's reward, or those of its steps, or all of them to the former. If a
+        # trajectory has none, it takes that of its last step.
         known = [reward for reward in rewards if reward is not None]
-        summed = bool(known) and (total is None or abs(sum(known) - total) < 1e-9)
-        parts = _conversations(steps)
+        summed = bool(known) and total is not None and abs(sum(known) - total) < 1e-9
+        if total is None and rewards:
+            total = rewards[-1]
+        parts = _conversations(steps) or [(0, 0, [], 0)]
         for place, (first, last, messages, context) in enumerate(parts):
             final = total if place == len(parts) - 1 else None
+            of_steps = [reward or 0.0 for reward in rewards[first:last]]
             version = next(filter(None, (step.get("weight_version") for step in steps)), iteration)
             yield Conversation(
                 group=(task or name) + (f"/{agent}" if len(agents) > 1 else ""),
@@ -40,7 +44,7 @@ def read(record: Record) -> Iterator[Conversation]:
                 messages=messages,
                 context=context,
                 reward=None if summed else final,
-                rewards=[reward or 0.0 for reward in rewards[first:last]] if summed else None,
+                rewards=of_steps if summed else None,
                 truncated=str(record.get("termination_reason").value).startswith(LIMITS),
                 truncated_turns=[
                     turn
@@ -50,14 +54,18 @@ def read(record: Record) -> Iterator[Conversation]:
                 agent=agent,
                 version=version.optional_name(),
                 states=_states(steps[first:last]),
-                extra={"iteration": iteration.integer()} if iteration else {},
+                crashed=record.get("termination_reason").value == "error",
+                extra={"rewards": of_steps if known else None}
+                | ({"iteration": iteration.integer()} if iteration else {}),
             )
 
 
-def put(record: Any, advantages: Iterator[Sequence[float]]) -> None:
-    """Write each step's advantage into the episode."""
+def put(record: Any, advantages: Iterator[Sequence[float | None]]) -> None:
+    """Write each step's advantage into the episode; null for a session that was left out."""
     for trajectory in record["trajectories"]:
         done = 0
+        if not trajectory["steps"]:
+            next(advantages)
         while done < len(trajectory["steps"]):
             for advantage in next(advantages):
                 trajectory["steps"][done]["advantage"] = advantage

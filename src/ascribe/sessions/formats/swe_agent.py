@@ -46,13 +46,15 @@ def read(record: Record) -> Iterator[Conversation]:
     run = {"group": folder.name, "trajectory": folder.parent.name}
     if folder.name != record.path.stem:
         run = {"trajectory": record.short()}
+    # What was submitted is graded, also where a limit made the agent submit it.
     status = str(record.get("info.exit_status").value)
+    cut = not status.startswith("submitted") and any(limit in status for limit in LIMITS)
     yield conversation(
         record,
         messages,
         **run,
         states=None if None in keys else keys,
-        truncated=any(limit in status for limit in LIMITS),
+        truncated=cut,
     )
 
 

@@ -2,30 +2,44 @@
 
 The user has tools, too: neither those calls nor their results are shown to the agent, so they are
 left out. The greeting that opens a conversation is the benchmark's, and no step. The agent's policy
-is not among the messages. Simulations of voices are not read.
+is not among the messages. Simulations of voices are not read. A task is called ``DOMAIN/ID``, and
+the version is the agent's implementation and its model, if the file says these.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ascribe.sessions.formats.chats import conversation
 from ascribe.sessions.formats.records import Message, Record, message
 from ascribe.sessions.messages import Conversation
 
 LIMITS = ("max_steps", "too_many_errors", "timeout")
+CRASHES = ("agent_error", "infrastructure_error", "unexpected_error")
+LONG_ID = 20
+"""Characters of an id that was drawn at random, and is in no other file."""
 
 
 def read(simulation: Record) -> Iterator[Conversation]:
     """The conversation of one simulation."""
     if (ticks := simulation.get("ticks")).value:
         raise ticks.error("simulations of voices are not read; simulate the task with texts")
-    trial = simulation.get("trial")
+    trial, name = simulation.get("trial"), simulation.get("id")
+    info = replace(simulation, value=(simulation.beside or {}).get("info"))
+    agent = [info.get(f"agent_info.{each}").optional_name() for each in ("implementation", "llm")]
+    domain = info.get("environment_info.domain_name").optional_name()
+    task = simulation.get("task_id").name()
+    group = f"{domain}/{task}" if domain else task
     yield conversation(
         simulation,
-        list(_messages(simulation.get("messages").items(required=True))),
-        group=simulation.get("task_id").name(),
-        trajectory=(simulation.get("id") or trial).name(),
+        list(_messages(simulation.get("messages").items())),
+        group=group,
+        task=group if domain else None,
+        trajectory=(name or trial).name(),
+        identity=name.optional_name() if name and len(name.name()) >= LONG_ID else None,
+        version=" ".join(filter(None, agent)) or None,
         reward=simulation.get("reward_info.reward").optional_number(),
         truncated=simulation.get("termination_reason").value in LIMITS,
+        crashed=simulation.get("termination_reason").value in CRASHES,
     )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.sessions.formats.calls import branches
-from ascribe.sessions.formats.records import Record, message
+from ascribe.sessions.formats.records import Record, digest, message
 from ascribe.sessions.messages import Conversation
 
 LIMITS = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens")
@@ -30,7 +30,8 @@ def read_traces(record: Record) -> Iterator[Conversation]:
         if not group:
             raise record.get("task").error("neither the task nor the group has a name")
         stop = str(trace.get("stop_condition").value)
-        nodes, paths = trace.get("nodes").items(required=True), _paths(trace)
+        nodes = trace.get("nodes").items(required=True)
+        paths = _paths(trace)
         messages = [message(n.get("message"), sampled=_is_sampled(n)) for n in nodes]
         cut = {
             call.get("node").value
@@ -49,11 +50,17 @@ def read_traces(record: Record) -> Iterator[Conversation]:
                 truncated_turns=[turn for turn, node in enumerate(sampled) if node in cut],
                 agent=_agent(trace),
                 version=record.get("run.work.policy.start").optional_name(),
+                identity=trace.get("id").optional_name(),
+                logprobs=digest([nodes[node].get("logprobs").value for node in path]),
+                excluded=_excluded(trace),
             )
 
 
-def put_traces(record: Any, advantages: Iterator[Sequence[float]]) -> None:
-    """Write the advantages of each conversation's steps to the sampled nodes of an episode."""
+def put_traces(record: Any, advantages: Iterator[Sequence[float | None]]) -> None:
+    """Write the advantages of each conversation's steps to the sampled nodes of an episode.
+
+    Those of a session that was left out are null.
+    """
     for trace in record.get("traces", [record]):
         nodes = Record(trace, Path("trace")).get("nodes").items()
         for path, context in _paths(Record(trace, Path("trace"))):
@@ -61,15 +68,20 @@ def put_traces(record: Any, advantages: Iterator[Sequence[float]]) -> None:
             for node, advantage in zip(sampled, next(advantages), strict=True):
                 written = sum(bool(each.value) for each in nodes[node].get("mask").items())
                 tokens = written or len(nodes[node].get("logprobs").items()) or 1
-                trace["nodes"][node]["advantages"] = [advantage] * tokens
+                given = None if advantage is None else [advantage] * tokens
+                trace["nodes"][node]["advantages"] = given
 
 
 def _paths(trace: Record) -> list[tuple[list[int], int]]:
-    """Each path to a leaf with new steps, and how many nodes it shares with earlier paths."""
+    """Each path to a leaf with new steps, and how many nodes it shares with earlier paths.
+
+    Where the model wrote nothing, all nodes.
+    """
     nodes = trace.get("nodes").items()
     parents = [_parent(node, index) for index, node in enumerate(nodes)]
     with trace.get("nodes").refusing():
-        return branches(parents, [_is_sampled(node) for node in nodes])
+        paths = branches(parents, [_is_sampled(node) for node in nodes])
+    return paths or [(list(range(len(nodes))), 0)]
 
 
 def _parent(node: Record, index: int) -> int:
@@ -92,6 +104,11 @@ def _task(record: Record) -> Record:
 
 def _agent(trace: Record) -> str:
     return trace.get("agent.name").optional_name() or "agent"
+
+
+def _excluded(trace: Record) -> str:
+    """Why a trace does not count: its episode failed, as verifiers itself has it."""
+    return "an error of its rollout" if trace.get("ok").value is False else ""
 
 
 def _reward(trace: Record) -> float | None:

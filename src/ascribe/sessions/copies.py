@@ -1,0 +1,126 @@
+"""Sessions that a log holds twice: what proves it, and which ones are equal in words alone.
+
+Two attempts at a task may say the same word for word, above all short ones. They do not have the
+same call ids, times to a fraction of a second, or log-probabilities; a session that shares these
+with an earlier one is a copy of it, whatever it is called.
+"""
+
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from ascribe.sessions.messages import Conversation, Message
+
+RUN = re.compile(r"[0-9A-Za-z]{8,}")
+FRACTION = re.compile(r":\d\d\.\d{3,}")
+"""Fractions of a second in a date."""
+
+Session = Sequence[Conversation]
+
+
+@dataclass
+class Copies:
+    """The sessions that were there before.
+
+    Attributes:
+        once: whether sessions that are equal in words alone count once, too.
+        first: the first session with each proof.
+        worded: the words of the sessions that count.
+    """
+
+    once: bool = False
+    first: dict[Hashable, Session] = field(default_factory=dict)
+    worded: set[Hashable] = field(default_factory=set)
+
+    def reason(self, session: Session) -> tuple[str, Session]:
+        """Why a session is a copy, and of which; nothing and itself, if it is none."""
+        words = _words(session)
+        proofs = list(_proofs(session, words))
+        for why, proof in proofs:
+            if proof in self.first:
+                return why, self.first[proof]
+        # What was not said is no evidence: each session without a response counts.
+        equal = words in self.worded and any(each.steps for each in session)
+        if equal and self.once:
+            return "equal to an earlier one in all words", session
+        self.first |= dict.fromkeys((proof for _, proof in proofs), session)
+        self.worded.add(words)
+        return "equal" if equal else "", session
+
+    def replace(self, old: Session, new: Session) -> None:
+        """Let another session take the place of an earlier one."""
+        for proof, first in self.first.items():
+            if first is old:
+                self.first[proof] = new
+
+
+def better(new: Session, old: Session) -> bool:
+    """Whether a session with the identity of an earlier one is the one to keep."""
+
+    def worth(session: Session) -> tuple[bool, bool, int]:
+        rewarded = any(e.reward is not None or any(e.rewards or ()) for e in session)
+        crashed = any(each.crashed for each in session)
+        return rewarded, not crashed, sum(len(each.steps) for each in session)
+
+    return worth(new) > worth(old)
+
+
+def _words(session: Session) -> int:
+    """A hash of what was said and done; of later calls, of what is new in them."""
+    parts: list[Hashable] = [session[0].group]
+    for number, each in enumerate(session):
+        start = max(0, each.context - 1) if number else 0
+        parts += [_said(message) for message in each.messages[start:]]
+    return hash(tuple(parts))
+
+
+def _said(message: Message) -> Hashable:
+    calls = message.get("tool_calls") or ()
+    functions = [c.get("function", c) if isinstance(c, Mapping) else c for c in calls]
+    called = tuple(
+        (str(f.get("name")), str(f.get("arguments"))) if isinstance(f, Mapping) else str(f)
+        for f in functions
+    )
+    return message.get("role"), str(message.get("content")), called
+
+
+def _proofs(session: Session, words: Hashable) -> Iterator[tuple[str, Hashable]]:
+    """What cannot coincide in two sessions, with the reason that it gives."""
+    for each in session:
+        if each.identity is not None:
+            yield "the same id as another", ("identity", each.identity)
+            break
+    ids = frozenset(filter(_is_random, (name for each in session for name in _ids(each))))
+    if ids:
+        yield "the same call ids as another", ("ids", words, ids)
+    times = tuple(str(time) for each in session for time in (each.time, *each.times))
+    if any(_is_exact(time) for each in session for time in (each.time, *each.times)):
+        yield "the same times as another", ("times", words, times)
+    marks = tuple(each.logprobs for each in session if each.logprobs)
+    if marks:
+        yield "the same log-probabilities as another", ("logprobs", words, marks)
+
+
+def _ids(each: Conversation) -> Iterator[str]:
+    if each.id:
+        yield each.id
+    for message in each.messages[each.context :]:
+        for call in message.get("tool_calls") or ():
+            if isinstance(call, Mapping) and call.get("id"):
+                yield str(call["id"])
+
+
+def _is_random(name: str) -> bool:
+    """Whether an id was drawn at random, with digits and letters in turn, and not counted."""
+    return any(
+        sum(a.isdigit() != b.isdigit() for a, b in pairwise(run)) >= 3 for run in RUN.findall(name)
+    )
+
+
+def _is_exact(time: Any) -> bool:
+    """Whether a time has fractions of a second."""
+    if isinstance(time, float):
+        return not time.is_integer()
+    return isinstance(time, str) and FRACTION.search(time) is not None
