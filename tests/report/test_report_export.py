@@ -31,7 +31,9 @@ def test_a_report_from_python_is_the_one_of_the_command(tmp_path: Path) -> None:
     command = ["report", file, "--out", out, "--recipe", "gigpo", "--against", "grpo"]
     assert CliRunner().invoke(app, command).exit_code == 0
     size = (tmp_path / "a.html").stat().st_size
-    assert abs((tmp_path / "b.html").stat().st_size - size) < 1000  # the name of the table, and what was seen of the file
+    assert (
+        abs((tmp_path / "b.html").stat().st_size - size) < 1000
+    )  # the name of the table, and what was seen of the file
 
 
 def test_a_report_overwrites_no_data(tmp_path: Path) -> None:

@@ -84,6 +84,9 @@ def to_table(forest: Forest, state: State) -> StepTable:
     agents = [each.agent for each in decisions]
     if any(each.agent for each in owners) or set(agents) - {MAIN}:
         columns["agent"] = agents
+    tasks = [each.task for each in owners]
+    if any(tasks):
+        columns["task"] = tasks
     versions = [each.version for each in owners]
     if any(versions):
         columns["version"] = versions

@@ -15,19 +15,24 @@ class Questions:
 
     Where each file asks one question under the name of a task, and files ask different ones, these
     are different tasks. If a file has several questions under one name, a simulated user may have
-    worded them, and nothing is decided here.
+    worded them, and nothing is decided here. Where a benchmark says which task it is, that decides.
 
     Attributes:
         named: what a task with this name and question is called.
+        first: the first task with each name, where a benchmark says which it is.
     """
 
     named: dict[tuple[str, str], str] = field(default_factory=dict)
+    first: dict[str, str] = field(default_factory=dict)
 
     def rename(self, conversations: Sequence[Conversation]) -> list[Conversation]:
         """The conversations, with tasks that share a name told apart."""
         sessions: defaultdict[str, dict[tuple[Path, str], str]] = defaultdict(dict)
         for each in conversations:
-            if each.task is None and each.path is not None:
+            if each.task is not None and self.first.setdefault(each.group, each.task) != each.task:
+                name = f"{each.group} ({each.path.stem if each.path else len(self.named) + 2})"
+                self.named.setdefault((each.group, each.task), name)
+            elif each.task is None and each.path is not None:
                 of_task = sessions[each.group]
                 of_task.setdefault((each.path, each.trajectory), question(each))
         for group, asked in sessions.items():
@@ -35,9 +40,9 @@ class Questions:
         if not self.named:
             return list(conversations)
         return [
-            replace(each, group=self.named.get((each.group, question(each)), each.group))
-            if each.task is None
-            else each
+            replace(
+                each, group=self.named.get((each.group, each.task or question(each)), each.group)
+            )
             for each in conversations
         ]
 

@@ -35,7 +35,7 @@ TASKS = 300
 CLEAR, APART = 2.0, 0.15
 """Words in common tell tasks apart if attempts at one task share so many times as many as attempts
 at different tasks, and so much more."""
-FEWEST_WORDS = 5
+FEWEST_WORDS = 4
 """Words that a first state has in the median; keys and short texts share too few to tell."""
 
 
@@ -108,9 +108,9 @@ def _compare(table: StepTable, rows: Ints, group_of: Ints, groups: int) -> Start
     alike = segments.constant(start.astype(np.float64), of, groups)
     named = several = none
     if table.task is not None:
-        task = table.task.codes[rows]
-        several = ~segments.constant(task.astype(np.float64), group_of, groups)
-        named = np.bincount(group_of, task < 0, groups) == 0
+        task = table.task.codes[rows[known]]
+        several = ~segments.constant(task.astype(np.float64), of, groups)
+        named = np.bincount(of, task < 0, groups) == 0
     if alike.all() and (size > 1).all():
         return Starts(~several, none, none, several, named, np.nan, np.nan, np.nan, "")
     texts = {int(code): str(table.state.values[code]) for code in np.unique(start)}

@@ -26,6 +26,7 @@ from ascribe.sessions.formats import (
     sharegpt,
     swe_agent,
     tau2,
+    tau_bench,
     verifiers,
     verl,
 )
@@ -177,6 +178,9 @@ FORMATS = {
         "mini-swe-agent trajectories",
         _begins("trajectory_format", "mini-swe-agent"),
         beside=("preds.json",),
+    ),
+    "tau-bench": _of(
+        tau_bench, "tau-bench results", _has_keys("task_id", "reward", "info", "traj")
     ),
     "tau2": _of(tau2, "tau2 simulations", _has_keys("task_id", "messages", "reward_info")),
     "gateway": _of(gateway, "model calls of a gateway", _is_gateway, identity="trace_id"),
