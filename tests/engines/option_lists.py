@@ -13,7 +13,7 @@ def names_of(source: str) -> list[str]:
     module, _, name = source.rpartition(".")
     found: Any = getattr(import_module(module), name)
     if is_dataclass(found):
-        return [field.name for field in fields(found)]
+        return [field.name for field in fields(found) if not field.name.startswith("_target")]
     if hasattr(found, "model_fields"):
         return list(found.model_fields)
     return list(found.__chz_fields__)
@@ -36,4 +36,5 @@ def check_lists(lists: Iterable[Options]) -> None:
         assert own <= set(names), f"{source} has no {sorted(own - set(names))}"
         answers = (options.applied, options.no_effect, options.refused, options.untouched)
         assert sum(map(len, answers)) == len(known), f"{source}: a name is in two lists"
+    assert found
     assert len(found) == len(set(found))

@@ -55,6 +55,7 @@ from ascribe.engines.inputs import (
 from ascribe.engines.metrics import credit_metrics
 from ascribe.engines.verl.batch import BatchRows, queue_rows
 from ascribe.engines.verl.lineages import Lineages
+from ascribe.engines.verl.options import ACTOR, problems
 from ascribe.engines.verl.tools import CALLS, TRUNCATED
 from ascribe.engines.verl.vectors import fingerprints
 from ascribe.engines.versions import SampledVersions, Staleness
@@ -80,6 +81,8 @@ LOSSES: dict[Any, Loss] = {
     "seq-mean-token-sum-norm": "row-sum",
 }
 """verl's aggregations of the loss that count rows."""
+OWN_MODES = {"sapo": "seq-mean-token-mean"}
+"""The aggregation of verl's policy losses that have one of their own."""
 SCORES = {"score": "turn_score", "step_score": "turn_step_score"}
 """Columns of the step table, and lists in ``extra_fields`` with an entry for each turn."""
 
@@ -137,8 +140,9 @@ class LoopSteps:
         size = OmegaConf.select(config, "actor_rollout_ref.actor.ppo_mini_batch_size", default=1)
         self.updates = max(1, math.ceil(episodes / updates_per_step(config) / size))
         """Of the policy, with each batch."""
-        mode = OmegaConf.select(config, "actor_rollout_ref.actor.loss_agg_mode")
-        self.loss: Loss | None = LOSSES.get(mode)
+        mode = OmegaConf.select(config, f"{ACTOR}loss_agg_mode")
+        policy_loss = OmegaConf.select(config, f"{ACTOR}policy_loss.loss_mode")
+        self.loss: Loss | None = LOSSES.get(OWN_MODES.get(policy_loss, mode))
         self.model = OmegaConf.select(config, "actor_rollout_ref.model.path")
         self.ends: frozenset[int] | None = None
         self.decode: Decoder | None = None
@@ -373,18 +377,7 @@ def refuse_without_effect(
     strategy = OmegaConf.select(config, "actor_rollout_ref.actor.strategy", default="fsdp")
     size = OmegaConf.select(config, "actor_rollout_ref.actor.ppo_mini_batch_size")
     alone = uncompared(recipe, OmegaConf.select(config, "actor_rollout_ref.rollout.n"))
-    unused = {"gamma": 1.0, "lam": 1.0, "norm_adv_by_std_in_grpo": True}
     wrong = {
-        **{
-            f"algorithm.{name}: verl's own estimators alone read it; leave it out, and set a "
-            "parameter of the recipe, as in ascribe.gamma": algorithm.get(name, value) != value
-            for name, value in unused.items()
-        },
-        f"algorithm.adv_estimator: {algorithm.adv_estimator}; it must be "
-        "ascribe": algorithm.adv_estimator != "ascribe",
-        "algorithm.use_kl_in_reward: rewards are the environment's; use actor.use_kl_loss": bool(
-            algorithm.use_kl_in_reward
-        ),
         "critic.enable: the baseline is the recipe's; a critic would learn for nothing": (
             critic and not values
         ),
@@ -406,9 +399,9 @@ def refuse_without_effect(
         ),
         **(others or {}),
     }
-    problems = [problem for problem, is_wrong in wrong.items() if is_wrong]
-    if problems:
-        raise ValueError("\n".join(problems))
+    found = [*problems(config), *(problem for problem, is_wrong in wrong.items() if is_wrong)]
+    if found:
+        raise ValueError("\n".join(found))
 
 
 def _sequence_parallel(config: Any) -> int:
