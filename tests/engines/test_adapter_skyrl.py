@@ -360,6 +360,21 @@ def test_the_asynchronous_trainer_has_the_same_seam() -> None:
         assert name in vars(credited(FullyAsyncRayPPOTrainer))
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"state": "room"}, ValueError, "there is no choice 'room'.*observation"),
+        ({"state": "key"}, ValueError, "needs a key for each turn"),
+        ({"stat": "history"}, TypeError, "stat"),
+    ],
+)
+def test_wrong_options_of_the_adapter_are_refused_before_anything_is_sampled(
+    options: dict[str, Any], error: type, said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        credited(RayPPOTrainer, **options)
+
+
 def test_recipes_with_history_are_refused() -> None:
     with pytest.raises(ValueError, match="running statistics"):
         credited(RayPPOTrainer, "ccpo")

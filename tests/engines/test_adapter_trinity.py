@@ -160,6 +160,11 @@ def test_an_algorithm_that_computes_in_the_trainer_is_refused() -> None:
         AscribeAdvantage("grpo")({"tokens": torch.zeros(1, 2)})
 
 
+def test_a_wrong_state_is_refused() -> None:
+    with pytest.raises(ValueError, match="there is no choice 'room'"):
+        AscribeAdvantage("grpo", state="room")
+
+
 def test_no_experiences_have_no_advantages() -> None:
     assert AscribeAdvantage("grpo").process([]) == ([], {})
 

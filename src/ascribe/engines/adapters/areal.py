@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from ascribe.engines.adapters import ExampleEpisode, stateless
+from ascribe.engines.adapters import ExampleEpisode, check_state, stateless
 from ascribe.engines.crediting import credit_steps
 from ascribe.engines.options import Options, Refused, refuse
 from ascribe.estimators import DEFAULT, Recipe
@@ -109,6 +109,9 @@ class ArealAdapter:
 
     decode: Decoder | None = None
     state: State = "observation"
+
+    def __post_init__(self) -> None:
+        check_state(self.state)
 
     def steps(self, batch: Sequence[dict[str, Any]]) -> tuple[StepTable, Spans]:
         """One row for each run of tokens that the model wrote; call it before AReaL shifts masks.

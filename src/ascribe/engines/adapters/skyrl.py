@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch.nn.functional import pad
 
-from ascribe.engines.adapters import ExampleEpisode, credit_batch, stateless
+from ascribe.engines.adapters import ExampleEpisode, check_state, credit_batch, stateless
 from ascribe.engines.options import Options, Refused, refuse
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.sessions import Decoder, Spans, State, from_sequences, spread
@@ -154,6 +154,9 @@ class SkyrlAdapter:
     state: State = "observation"
     step_rewards: bool = False
 
+    def __post_init__(self) -> None:
+        check_state(self.state)
+
     def steps(self, batch: Any) -> tuple[StepTable, Spans]:
         """One row for each run of ones in a loss mask; rows that fill up the batch have none."""
         rows, width = batch["sequences"].shape
@@ -235,6 +238,7 @@ def credited(trainer: type, method: str | Recipe = DEFAULT, **options: Any) -> t
     for options of SkyRL that would act on credit in a wrong way (``OPTIONS``).
     """
     chosen = stateless(method)
+    SkyrlAdapter(**options)  # raises before the first rollout
 
     class CreditedTrainer(trainer):  # type: ignore[misc]
         def __init__(self, cfg: Any, *parts: Any, **named: Any) -> None:

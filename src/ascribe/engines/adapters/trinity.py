@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ascribe.engines import training_recipe
-from ascribe.engines.adapters import ExampleEpisode, stateless
+from ascribe.engines.adapters import ExampleEpisode, check_state, stateless
 from ascribe.engines.crediting import credit_steps, say_once
 from ascribe.engines.options import Options
 from ascribe.estimators import DEFAULT
@@ -77,6 +77,9 @@ class TrinityAdapter:
     """The field of ``info`` that names the state before a step, as for Trinity's GiGPO."""
     reward_key: str = "step_reward"
     """The field with a step's reward; without it the last experience has that of the run."""
+
+    def __post_init__(self) -> None:
+        check_state(self.state)
 
     def steps(self, batch: Sequence[Any]) -> tuple[StepTable, Places]:
         """One row for each message that the model wrote, in the order of runs and of their steps.

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.engines.adapters import ExampleEpisode
+from ascribe.engines.adapters import ExampleEpisode, check_state
 from ascribe.engines.options import Options
 from ascribe.sessions import State, from_messages
 from ascribe.sessions.formats.records import Record
@@ -59,6 +59,9 @@ class VerifiersAdapter:
     """
 
     state: State = "observation"
+
+    def __post_init__(self) -> None:
+        check_state(self.state)
 
     def steps(self, batch: Sequence[Any]) -> tuple[StepTable, Any]:
         """One row for each message that the model sampled."""
