@@ -40,7 +40,6 @@ OPTIONS = (
         prefix="trainer.algorithm.",
         applied={
             "loss_reduction": "weighs the tokens in the loss",
-            "off_policy_correction": "weighs or masks tokens, or whole rows, in the loss",
             "zero_variance_filter": "masks groups whose rewards are equal: they are not trained on",
         },
         no_effect={
@@ -65,10 +64,11 @@ OPTIONS = (
             ),
         },
         untouched=(
-            *("kl_estimator_type", "use_kl_loss", "kl_loss_coef", "use_entropy_loss"),
-            *("entropy_loss_coef", "temperature", "value_head_prefix", "zero_variance_filter_tol"),
-            *("eps_clip_low", "eps_clip_high", "clip_ratio_c", "tis_imp_ratio_cap", "use_tis"),
-            *("sapo", "value_clip", "dynamic_sampling", "clip_cov", "kl_cov", "cispo", "dppo"),
+            *("off_policy_correction", "dynamic_sampling", "kl_estimator_type", "use_kl_loss"),
+            *("kl_loss_coef", "use_entropy_loss", "entropy_loss_coef", "temperature"),
+            *("value_head_prefix", "value_clip", "zero_variance_filter_tol", "eps_clip_low"),
+            *("eps_clip_high", "clip_ratio_c", "tis_imp_ratio_cap", "use_tis", "sapo"),
+            *("clip_cov", "kl_cov", "cispo", "dppo"),
             "max_seq_len",
         ),
     ),
@@ -81,6 +81,33 @@ OPTIONS = (
             )
         },
         untouched=("max_sample_batches", "min_replace_ratio"),
+    ),
+    Options(
+        source="skyrl.train.config.config.OffPolicyCorrectionConfig",
+        prefix="trainer.algorithm.off_policy_correction.",
+        applied={
+            "tis_ratio_type": "weighs tokens or rows in the loss",
+            "sequence_mask_metric": "masks rows in the loss",
+        },
+        untouched=(
+            *("token_tis_ratio_clip_high", "sequence_tis_ratio_clip_high", "geo_mask_high"),
+            *("geo_mask_low", "product_mask_high", "product_mask_low"),
+            *("outlier_token_is_threshold_low", "outlier_token_is_threshold_high"),
+            *("token_mask_is_threshold_low", "token_mask_is_threshold_high"),
+        ),
+    ),
+    Options(
+        source="skyrl.train.config.config.FullyAsyncConfig",
+        prefix="trainer.fully_async.",
+        applied={
+            "max_staleness_steps": "a group is compared as if one policy had played it",
+            "sample_full_batch": "groups whose rewards are equal are left out before credit",
+        },
+        untouched=(
+            *("enabled", "num_parallel_generation_workers", "clear_kv_cache_on_weight_sync"),
+            *("simulate_training", "simulate_training_step_seconds"),
+            "simulate_weight_sync_seconds",
+        ),
     ),
     Options(
         source="skyrl.train.config.GeneratorConfig",
