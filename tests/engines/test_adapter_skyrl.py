@@ -3,8 +3,10 @@
 import asyncio
 import sys
 import typing
-from collections.abc import Sequence
-from types import SimpleNamespace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,13 +31,15 @@ from skyrl.train.entrypoints.main_base import BasePPOExp
 from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer
 from skyrl.train.generators.base import TrajectoryID
 from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator
+from skyrl.train.generators.utils import apply_overlong_filtering
 from skyrl.train.trainer import RayPPOTrainer
 from skyrl_gym.envs.base_text_env import BaseTextEnv
 
 from ascribe.engines.adapters import ExampleEpisode
 from ascribe.engines.adapters.contract import EPISODES, check_adapter
-from ascribe.engines.adapters.skyrl import SkyrlAdapter, credited
+from ascribe.engines.adapters.skyrl import OPTIONS, SkyrlAdapter, credited
 from tests.engines.adapter_toys import run_snippet
+from tests.engines.option_lists import check_lists
 from tests.tiny_model import train_tokenizer
 
 SAME_SIZE = [*EPISODES[:3], *EPISODES[4:]]
@@ -45,9 +49,18 @@ TOKENIZER = SimpleNamespace(pad_token_id=0, decode=lambda ids: " ".join(map(str,
 EPSILON = 1e-6
 
 
-def trainer(layout: str, method: Any = None, cls: type = RayPPOTrainer, **options: Any) -> Any:
+def trainer(
+    layout: str,
+    method: Any = None,
+    cls: type = RayPPOTrainer,
+    changes: Mapping[str, Any] = MappingProxyType({}),
+    **options: Any,
+) -> Any:
     """SkyRL's trainer without models: what it does between generation and the update."""
     config = SkyRLTrainConfig()
+    for name, value in changes.items():
+        place, _, last = name.rpartition(".")
+        setattr(attrgetter(place)(config), last, value)
     config.generator.step_wise_trajectories = layout != "whole"
     config.generator.merge_stepwise_output = layout == "merged"
     config.generator.n_samples_per_prompt = 3
@@ -347,6 +360,139 @@ def test_the_asynchronous_trainer_has_the_same_seam() -> None:
         assert name in vars(credited(FullyAsyncRayPPOTrainer))
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"state": "room"}, ValueError, "there is no choice 'room'.*observation"),
+        ({"state": "key"}, ValueError, "needs a key for each turn"),
+        ({"stat": "history"}, TypeError, "stat"),
+    ],
+)
+def test_wrong_options_of_the_adapter_are_refused_before_anything_is_sampled(
+    options: dict[str, Any], error: type, said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        credited(RayPPOTrainer, **options)
+
+
 def test_recipes_with_history_are_refused() -> None:
     with pytest.raises(ValueError, match="running statistics"):
         credited(RayPPOTrainer, "ccpo")
+
+
+# Options of SkyRL that act on rewards or advantages.
+
+
+def test_every_option_of_skyrl_has_an_answer() -> None:
+    check_lists(OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("layout", "name", "value"),
+    [
+        ("whole", "trainer.algorithm.advantage_batch_normalize", True),
+        ("whole", "trainer.algorithm.use_kl_in_reward", True),
+        ("whole", "trainer.algorithm.policy_loss_type", "cross_entropy"),
+        ("whole", "trainer.algorithm.gamma", 0.9),
+        ("whole", "trainer.algorithm.lambd", 0.9),
+        ("whole", "trainer.algorithm.grpo_norm_by_std", False),
+        ("whole", "trainer.algorithm.dynamic_sampling.type", "replace"),
+        ("whole", "generator.apply_overlong_filtering", True),
+        ("turns", "trainer.algorithm.dynamic_sampling.type", "filter"),
+        ("merged", "trainer.algorithm.loss_reduction", "sequence_mean"),
+        ("turns", "trainer.algorithm.loss_reduction", "seq_mean_token_sum_norm"),
+    ],
+)
+def test_what_would_be_wrong_is_refused_before_anything_is_sampled(
+    layout: str, name: str, value: Any
+) -> None:
+    changes = {name: value}
+    assert trainer(layout, changes=changes)  # SkyRL's own has it
+    with pytest.raises(ValueError, match=name):
+        trainer(layout, "grpo", changes=changes)
+
+
+@pytest.mark.parametrize(
+    ("layout", "name", "value"),
+    [
+        ("whole", "trainer.algorithm.loss_reduction", "sequence_mean"),
+        ("whole", "trainer.algorithm.dynamic_sampling.type", "filter"),
+        ("turns", "trainer.algorithm.loss_reduction", "prompt_mean"),
+        ("whole", "trainer.algorithm.policy_loss_type", "a loss of the user's"),
+        ("whole", "generator.zero_reward_on_non_stop", True),
+    ],
+)
+def test_what_is_right_is_not_refused(layout: str, name: str, value: Any) -> None:
+    assert trainer(layout, "grpo", changes={name: value})
+
+
+def test_skyrls_normalisation_moves_what_has_no_credit() -> None:
+    """Why it is refused."""
+    made = trainer("turns", changes={"trainer.algorithm.advantage_batch_normalize": True})
+    batch = made.compute_advantages_and_returns(prepare(made, generated("turns")))
+    batch["advantages"][:] = 0.0
+    batch["advantages"][0] = 1.0
+    data = made._normalize_advantages(batch, [(0, len(batch["sequences"]))])
+    assert data["advantages"][1:][batch["loss_mask"][1:].bool()].max() < 0
+
+
+def test_a_filter_of_cut_responses_hides_turns() -> None:
+    """Why it is refused: the credit of other sessions changes, and otherwise in each layout."""
+    episodes = [replace(SAME_SIZE[0], truncated=True), *SAME_SIZE[1:]]
+    found = []
+    for layout in ("whole", "turns"):
+        output = generated(layout, episodes)
+        plain = credit(layout, "gigpo", {**output})
+        output["loss_masks"] = apply_overlong_filtering(
+            output["loss_masks"], output["stop_reasons"]
+        )
+        made = trainer(layout, "gigpo")
+        masked = made.compute_advantages_and_returns(prepare(made, output))
+        assert made.all_metrics["ascribe/masked_rows"] == 1
+        own = masked["loss_mask"].bool()
+        found.append((plain["advantages"] - masked["advantages"])[own].abs().max().item())
+    assert min(found) > 0.01
+    assert found[0] != pytest.approx(found[1])
+
+
+def test_rows_of_turns_that_do_not_say_where_sessions_end_are_refused() -> None:
+    made = trainer("turns", "gigpo")
+    batch = prepare(made, generated("turns"))
+    del batch.metadata["is_last_step"]
+    with pytest.raises(ValueError, match="is_last_step"):
+        made.compute_advantages_and_returns(batch)
+
+
+def test_a_hole_in_the_mask_of_a_turn_is_counted() -> None:
+    output = generated("turns")
+    output["loss_masks"][2] = [1, 0, 1]  # of LOOK
+    made = trainer("turns", "gigpo")
+    made.compute_advantages_and_returns(prepare(made, output))
+    assert made.all_metrics["ascribe/split_rows"] == 1
+    assert made.all_metrics["ascribe/masked_rows"] == 0
+
+
+@pytest.mark.parametrize("name", sorted(PolicyLossRegistry.list_available()))
+def test_a_loss_takes_the_advantage_of_each_turn_or_is_refused(name: str) -> None:
+    """Two turns in a row, with the advantages 1 and -1."""
+    advantages = torch.tensor([[1.0, 1.0, 0.0, -1.0, -1.0]])
+    mask = torch.tensor([[1.0, 1.0, 0.0, 1.0, 1.0]])
+    old = torch.full_like(advantages, -0.5)
+    logprobs = old.clone().requires_grad_()
+    loss, _ = PolicyLossRegistry.get(name)(
+        logprobs,
+        old,
+        advantages / 4,
+        AlgorithmConfig(policy_loss_type=name if name == "dual_clip" else "regular"),
+        loss_mask=mask,
+        rollout_logprobs=old,
+    )
+    loss.backward()
+    if name == "cross_entropy":
+        assert (logprobs.grad[mask.bool()] < 0).all()
+        with pytest.raises(ValueError, match="takes no advantages"):
+            trainer("whole", "grpo", changes={"trainer.algorithm.policy_loss_type": name})
+    elif name == "kl_cov":  # adds a KL term to some tokens
+        assert (logprobs.grad * advantages)[mask.bool()].sum() < 0
+    else:
+        torch.testing.assert_close(logprobs.grad, -advantages * mask / 4)

@@ -9,13 +9,15 @@ import pytest
 pytest.importorskip("tinker_cookbook")
 
 import torch
+from tinker import ModelInput
 from tinker_cookbook.rl import data_processing, metrics, train
-from tinker_cookbook.rl.types import EnvGroupBuilder
+from tinker_cookbook.rl.types import EnvGroupBuilder, Trajectory, TrajectoryGroup
 
 from ascribe.engines.adapters import credit_batch
 from ascribe.engines.adapters.contract import EPISODES, check_adapter
-from ascribe.engines.adapters.tinker import TinkerAdapter
+from ascribe.engines.adapters.tinker import OPTIONS, TinkerAdapter, assemble_with
 from tests.engines.adapter_toys import run_snippet
+from tests.engines.option_lists import check_lists
 
 ADAPTER = TinkerAdapter()
 
@@ -86,3 +88,39 @@ def test_states_by_a_key() -> None:
     table, _ = TinkerAdapter(key=lambda transition: "here", decode=str).steps(groups)
     assert table.state.values.tolist() == ["here"]
     assert table.to_dicts()[0]["action"] == "[11]"
+
+
+def test_every_option_of_the_cookbook_has_an_answer() -> None:
+    check_lists(OPTIONS)
+
+
+def test_a_member_without_a_transition_counts_with_its_reward() -> None:
+    """As in the cookbook's own mean."""
+    groups = ADAPTER.example(EPISODES)
+    groups[0].trajectories_G.insert(1, Trajectory([], ModelInput.empty(), "rollout_timeout"))
+    groups[0].final_rewards_G.insert(1, -2.0)
+    groups[0].metrics_G.insert(1, {})
+    own, where = data_processing.assemble_training_data(
+        groups, data_processing.compute_advantages(groups)
+    )
+    (data, metadata), credited = credit_batch(ADAPTER, groups, "dr_grpo")
+    assert metadata == where
+    for one, other in zip(data, own, strict=True):
+        values = [each.loss_fn_inputs["advantages"].to_torch() for each in (one, other)]
+        torch.testing.assert_close(*values)
+    assert credited.table.truncated.sum() == 1
+    assert credited.table.reward.sum() == sum(e.reward for e in EPISODES) - 2
+
+
+@pytest.mark.parametrize("groups", [[], [TrajectoryGroup([], [], [])]])
+def test_a_batch_without_members_has_no_data(groups: list) -> None:
+    assert assemble_with("gigpo")(groups, []) == ([], [])
+
+
+def test_an_empty_group_changes_no_other() -> None:
+    groups = ADAPTER.example(EPISODES)
+    expected, _ = credit_batch(ADAPTER, groups, "gigpo")
+    groups.insert(1, TrajectoryGroup([], [], []))
+    (data, metadata), _ = credit_batch(ADAPTER, groups, "gigpo")
+    assert list(map(repr, data)) == list(map(repr, expected[0]))
+    assert [each["group_idx"] for each in metadata] == [0] * 4 + [2] * 3

@@ -14,8 +14,9 @@ pytest.importorskip("verifiers.v1")
 from ascribe.cli import app
 from ascribe.engines.adapters import credit_batch
 from ascribe.engines.adapters.contract import EPISODES, check_adapter
-from ascribe.engines.adapters.verifiers import VerifiersAdapter
+from ascribe.engines.adapters.verifiers import OPTIONS, VerifiersAdapter
 from tests.engines.adapter_toys import run_snippet
+from tests.engines.option_lists import check_lists
 
 ADAPTER = VerifiersAdapter()
 
@@ -39,6 +40,32 @@ def test_samples_have_the_advantages_and_records_keep_them() -> None:
         expected = [a for _, response in example.turns for a in [next(rows)] * len(response)]
         assert values == pytest.approx(expected)
         assert stored.advantages == pytest.approx(branch.advantages, abs=1e-4)  # it rounds
+
+
+def test_every_option_of_verifiers_has_an_answer() -> None:
+    check_lists(OPTIONS)
+
+
+def test_a_weighted_reward_counts_by_its_weight() -> None:
+    episodes = ADAPTER.example(EPISODES)
+    for episode in episodes:
+        episode.traces[0].record_reward("style", 2.0, weight=-0.25)
+    table, _ = ADAPTER.steps(episodes)
+    assert table.reward.sum() == sum(episode.traces[0].reward for episode in episodes)
+    assert table.reward.sum() == sum(e.reward for e in EPISODES) - 0.5 * len(EPISODES)
+
+
+def test_a_mask_with_zeros_inside_a_message_leaves_the_turn() -> None:
+    episodes = ADAPTER.example(EPISODES)
+    expected, _ = ADAPTER.steps(episodes)
+    node = max(episodes[0].traces[0].nodes, key=lambda each: sum(each.mask))
+    place = node.mask.index(True) + 1
+    assert node.mask[place]
+    node.mask[place] = False
+    table, places = ADAPTER.steps(episodes)
+    assert table.to_dicts() == expected.to_dicts()
+    ADAPTER.put(episodes, places, table.step + 1.0)
+    assert node.advantages == [3.0, 3.0]
 
 
 def test_a_judge_and_a_failed_trace_are_left_alone() -> None:

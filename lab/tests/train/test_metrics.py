@@ -26,6 +26,7 @@ OF_ENGINES = {
     "rows_skipped",
     "rows_padded",
     "missing",
+    "masked_turns",
     "seconds/PHASE",
     "stale_groups",
     *(f"versions/{of}_mean" for of in ("trajectory", "group", "lag")),

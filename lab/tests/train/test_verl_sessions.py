@@ -63,10 +63,41 @@ def by_turn(output: Any, *, repeat: bool) -> list[Any]:
     return rows
 
 
-def update(made: list[Any], mode: str, monkeypatch: Any) -> tuple[dict[Any, float], Any]:
+def policy_losses() -> list[str]:
+    """The names of verl's policy losses."""
+    if NEEDS_VERL.args[0]:
+        return []
+    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
+
+    return sorted(POLICY_LOSS_REGISTRY)
+
+
+def policy_gradient(name: str, mode: str, advantages: Any, mask: Any) -> Any:
+    """The gradient of one of verl's policy losses where the policy has not moved."""
+    import torch
+    from verl.trainer.config import RolloutCorrectionConfig
+    from verl.trainer.ppo.core_algos import get_policy_loss_fn
+    from verl.workers.config import FSDPActorConfig, PolicyLossConfig
+
+    correction = RolloutCorrectionConfig(bypass_mode=True, rollout_is=None)
+    config = FSDPActorConfig(
+        rollout_n=2,
+        ppo_micro_batch_size_per_gpu=1,
+        policy_loss=PolicyLossConfig(loss_mode=name, dro_beta=1.0, rollout_correction=correction),
+    )
+    config.global_batch_info["loss_scale_factor"] = 100
+    old = torch.full_like(advantages, -0.5)
+    chosen = old.clone().requires_grad_()
+    loss, _ = get_policy_loss_fn(name)(old, chosen, advantages, mask, mode, config, None)
+    loss.backward()
+    return chosen.grad
+
+
+def update(
+    made: list[Any], mode: str, monkeypatch: Any, policy: str = "vanilla"
+) -> tuple[dict[Any, float], Any]:
     """The gradient of verl's loss by each token that a session's model wrote, and the metrics."""
     import torch
-    from verl.trainer.ppo.core_algos import agg_loss
 
     from ascribe.engines.verl import batch as batches
     from ascribe.engines.verl.loops import LoopSteps
@@ -74,8 +105,9 @@ def update(made: list[Any], mode: str, monkeypatch: Any) -> tuple[dict[Any, floa
     from lab.tests.train.verl_script import as_batch, tokenizer, verl_config
 
     batch = as_batch(made, SCORES, monkeypatch)
-    loss = f"actor_rollout_ref.actor.loss_agg_mode={mode}"
-    steps = LoopSteps(verl_config("ascribe.recipe=gigpo", "+ascribe.state=key", loss))
+    actor = "actor_rollout_ref.actor"
+    loss = f"{actor}.loss_agg_mode={mode}", f"{actor}.policy_loss.loss_mode={policy}"
+    steps = LoopSteps(verl_config("ascribe.recipe=gigpo", "+ascribe.state=key", *loss))
     metrics: dict[str, Any] = {}
     credit, spans = steps.credit(batch, tokenizer(), None, metrics, version=0)
     learned = sorted(set(spans.sequence.tolist()))
@@ -97,15 +129,13 @@ def update(made: list[Any], mode: str, monkeypatch: Any) -> tuple[dict[Any, floa
     for row, (key, each) in enumerate(zip(batch.keys, advantages, strict=True)):
         values[row, : each.size] = torch.from_numpy(each)
         mask[row, : each.size] = masks[key]
-    scores = torch.zeros(len(rows), width, requires_grad=True)
-    agg_loss(-(values * scores.exp()), mask, mode, loss_scale_factor=100).backward()
-    assert scores.grad is not None
+    gradient = policy_gradient(policy, mode, values, mask)
     found: dict[Any, float] = {}
     for row, (key, output) in enumerate(zip(batch.keys, rows, strict=True)):
         for column in np.flatnonzero(mask[row]).tolist():
             place = key.rsplit("_", 1)[0], len(output.prompt_ids) + column
             assert place not in found  # no token is learned twice
-            found[place] = float(scores.grad[row, column])
+            found[place] = float(gradient[row, column])
     return found, metrics
 
 
@@ -125,6 +155,47 @@ def test_rows_of_a_session_have_the_update_of_one_row(
         assert metrics[name] == others[name]
     assert metrics["ascribe/return"] == np.mean(SCORES)
     assert metrics["ascribe/episodes"] == 4
+
+
+@pytest.mark.parametrize("policy", policy_losses())
+def test_every_policy_loss_takes_the_credit_of_turns_or_is_refused(
+    policy: str, monkeypatch: Any
+) -> None:
+    import torch
+
+    from ascribe.engines.verl.loops import LoopSteps
+    from lab.tests.train.verl_script import verl_config
+
+    advantages = torch.tensor([[1.0, 1.0, 0.0, -1.0, -1.0]])
+    gradient = policy_gradient(policy, "token-mean", advantages, advantages.abs())
+    if policy == "geo_mean":
+        assert not gradient.any()
+        with pytest.raises(ValueError, match="loss_mode is 'geo_mean': it averages"):
+            LoopSteps(verl_config(f"actor_rollout_ref.actor.policy_loss.loss_mode={policy}"))
+        return
+    torch.testing.assert_close(gradient, -advantages / 4)
+    # And a session of several rows counts once.
+    made = sessions()
+    one, _ = update(made, "seq-mean-token-mean", monkeypatch, policy)
+    several = [by_turn(output, repeat=False) for output in made]
+    other, _ = update(several, "seq-mean-token-mean", monkeypatch, policy)
+    np.testing.assert_allclose([other[place] for place in one], list(one.values()), atol=1e-9)
+
+
+def test_a_loss_that_counts_rows_of_itself_counts_sessions(monkeypatch: Any) -> None:
+    """SAPO's takes means over rows, whatever ``loss_agg_mode`` says."""
+    made = sessions()
+    one, _ = update(made, "token-mean", monkeypatch, "sapo")
+    several = [by_turn(output, repeat=False) for output in made]
+    other, _ = update(several, "token-mean", monkeypatch, "sapo")
+    np.testing.assert_allclose([other[place] for place in one], list(one.values()), atol=1e-9)
+
+
+def test_a_loss_of_the_users_own_is_not_refused() -> None:
+    from ascribe.engines.verl.loops import LoopSteps
+    from lab.tests.train.verl_script import verl_config
+
+    LoopSteps(verl_config("actor_rollout_ref.actor.policy_loss.loss_mode=mine"))
 
 
 @pytest.mark.parametrize("repeat", [False, True])
@@ -172,6 +243,7 @@ def test_a_session_without_a_turn_has_the_value_of_its_prompt(monkeypatch: Any) 
 
     made = sessions()
     made[0].response_mask = [0] * len(made[0].response_mask)
+    del made[0].extra_fields["recorded_turns"]
     steps = LoopSteps(verl_config("ascribe.recipe=gae", "critic.enable=True"))
     tokens = {"value": [np.arange(4.0, 4 + len(output.response_ids)) for output in made]}
     batch = as_batch(made, SCORES, monkeypatch)
@@ -183,11 +255,18 @@ def test_a_session_without_a_turn_has_the_value_of_its_prompt(monkeypatch: Any) 
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        (["algorithm.gamma=0.9"], "algorithm.gamma: verl's own estimators alone read it"),
-        (["algorithm.lam=0.9"], "algorithm.lam: "),
+        (["algorithm.gamma=0.9"], "algorithm.gamma is 0.9: verl's own estimators alone read it"),
+        (["algorithm.lam=0.9"], "algorithm.lam is "),
         (["ascribe.fingerprints=-1"], "ascribe.fingerprints: grpo compares none here"),
         (["ascribe.recipe=sbc", "ascribe.fingerprints=last"], "a decoder block is expected"),
-        (["algorithm.norm_adv_by_std_in_grpo=False"], "algorithm.norm_adv_by_std_in_grpo: "),
+        (["algorithm.norm_adv_by_std_in_grpo=False"], "algorithm.norm_adv_by_std_in_grpo is "),
+        (["algorithm.use_pf_ppo=True"], "algorithm.use_pf_ppo is "),
+        (["+algorithm.gdpo_reward_keys=[a]"], "algorithm.gdpo_reward_keys is "),
+        (["actor_rollout_ref.actor.shuffle=True"], "actor.shuffle is True: rows are dealt"),
+        (
+            ["distillation.distillation_loss.use_task_rewards=False"],
+            "use_task_rewards is False: the loss would have no advantages",
+        ),
         (
             ["ascribe.recipe=gae", "critic.enable=True", "critic.ppo_mini_batch_size=7"],
             "critic.ppo_mini_batch_size: the critic learns from the actor's minibatches",
@@ -329,6 +408,7 @@ def test_a_padded_batch_has_the_credit_of_one_in_the_queue(monkeypatch: Any) -> 
     [
         (["ascribe.recipe=sbc", "+ascribe.fingerprints=-1"], "captured by main_ppo alone"),
         (["ascribe.recipe=entropy"], "entropy needs entropies, which main_ppo alone keeps"),
+        (["algorithm.filter_groups.enable=True"], "main_ppo alone filters groups"),
     ],
 )
 def test_what_these_trainers_do_not_give_is_refused(keys: list[str], said: str) -> None:

@@ -143,7 +143,9 @@ def credit_steps(
     return CreditedSteps(table=kept, counts=keep, credit=credit, **told)
 
 
-def fingerprint_layer(recipe: Recipe, layer: int | None) -> int | None:
+def fingerprint_layer(
+    recipe: Recipe, layer: int | None, key: str = "fingerprints.layer"
+) -> int | None:
     """The layer to take fingerprints from; None if the recipe takes none.
 
     Without a layer, a recipe that could use fingerprints compares states by their exact text, as
@@ -154,8 +156,8 @@ def fingerprint_layer(recipe: Recipe, layer: int | None) -> int | None:
         return None
     if layer is None:
         say_once(
-            f"{recipe.name} compares states by their exact text: fingerprints.layer names the "
-            "layer whose hidden states it can compare instead (ascribe calibrate finds one)"
+            f"{recipe.name} compares states by their exact text: {key} names the layer whose "
+            "hidden states it can compare instead (ascribe calibrate finds one)"
         )
     return layer
 

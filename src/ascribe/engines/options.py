@@ -16,18 +16,21 @@ class Refused:
     """An option that would change credit in silence, or give a wrong update.
 
     Attributes:
-        fine: the values that change nothing; all others are refused.
+        fine: the values that change nothing; all others are refused, unless ``wrong`` is given.
         why: what another value would do.
         instead: what to set or do.
+        wrong: the values that are refused, where all others are fine: users may add values.
     """
 
     fine: tuple[Any, ...]
     why: str
     instead: str = ""
+    wrong: tuple[Any, ...] = ()
 
     def problem(self, name: str, value: Any) -> str | None:
         """What is wrong with a value; None if nothing is."""
-        if any(value is each or value == each for each in self.fine):
+        listed = any(value is each or value == each for each in self.wrong or self.fine)
+        if listed != bool(self.wrong):
             return None
         instead = self.instead or f"set it to {' or '.join(map(str, self.fine))}"
         return f"{name} is {value!r}: {self.why}; {instead}"
@@ -63,12 +66,12 @@ class Options:
         """What is refused.
 
         Args:
-            read: the value of an option by its name; raises ``AttributeError`` or ``KeyError`` if
-                the release of the engine has no such option.
+            read: the value of an option by its name, with ``prefix``; raises ``AttributeError`` or
+                ``KeyError`` if the release of the engine has no such option.
         """
         for name, refused in self.refused.items():
             try:
-                value = read(name)
+                value = read(f"{self.prefix}{name}")
             except (AttributeError, KeyError):
                 continue
             if problem := refused.problem(f"{self.prefix}{name}", value):
@@ -81,8 +84,9 @@ class Options:
         for name, why in self.no_effect.items():
             yield f"{self.prefix}{name}", "no effect", why
         for name, refused in self.refused.items():
-            fine = " or ".join(f"`{value}`" for value in refused.fine)
-            yield f"{self.prefix}{name}", f"refused unless {fine}", refused.why
+            values = " or ".join(f"`{value}`" for value in refused.wrong or refused.fine)
+            word = "if" if refused.wrong else "unless"
+            yield f"{self.prefix}{name}", f"refused {word} {values}", refused.why
 
 
 def refuse(lists: Iterable[Options], read: Callable[[str], Any]) -> None:

@@ -10,7 +10,9 @@ from typing import Any, Protocol
 
 from ascribe.engines import training_recipe
 from ascribe.engines.crediting import CreditedSteps, credit_steps
+from ascribe.engines.inputs import refuse_unknown
 from ascribe.estimators import DEFAULT, Recipe
+from ascribe.sessions import State
 from ascribe.steps.arrays import Floats
 from ascribe.steps.select import OnProblem
 from ascribe.steps.table import StepTable
@@ -89,6 +91,16 @@ def credit_batch(
     table, places = adapter.steps(batch)
     credited = credit_steps(table, stateless(method), on_problem)
     return adapter.put(batch, places, credited.advantage), credited
+
+
+def check_state(state: Any) -> None:
+    """Raise ValueError for what is no state of a step here; ``key`` needs keys."""
+    refuse_unknown("state", state, State)
+    if state == "key":
+        raise ValueError(
+            "state='key' needs a key for each turn, and this trainer's batches have none: choose "
+            "observation, tool or history"
+        )
 
 
 def stateless(method: str | Recipe) -> Recipe:

@@ -17,14 +17,45 @@ from typing import Any
 import numpy as np
 
 from ascribe.engines.adapters import ExampleEpisode, credit_batch
+from ascribe.engines.options import Options
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.sessions import Decoder
 from ascribe.sessions.sequences import START
-from ascribe.steps.arrays import Floats
+from ascribe.steps.arrays import Bools, Floats
 from ascribe.steps.table import StepTable
 
 LIMITS = ("max_", "context_overflow", "rollout_timeout")
 """How the stop reasons begin that are limits."""
+
+OPTIONS = (
+    Options(
+        source="tinker_cookbook.rl.train.Config, which assemble_with is not given",
+        applied={
+            "kl_penalty_coef": "added to the advantages of tokens, as to the cookbook's own",
+            "kl_discount_factor": "as kl_penalty_coef",
+            "loss_fn": "takes the advantages of tokens; cross_entropy would take none",
+            "remove_constant_reward_groups": "groups of one total reward are left out before",
+            "rollout_error_tolerance": "members that failed are left out of their groups before",
+            "termination": "in the rewards that are credited",
+            "stream_minibatch_config": "each minibatch is credited on its own",
+        },
+        untouched=(
+            *("learning_rate", "dataset_builder", "model_name", "recipe_name", "max_tokens"),
+            *("log_path", "eval_every", "save_every", "evaluator_builders", "renderer_name"),
+            *("load_checkpoint_path", "wandb_project", "wandb_name", "session_name"),
+            *("kl_reference_config", "loss_fn_config", "num_substeps", "lora_rank", "temperature"),
+            *("compute_post_kl", "enable_trace", "span_chart_every", "async_config", "base_url"),
+            *("ttl_seconds", "rolling_save_every", "rolling_ttl_seconds", "num_groups_to_log"),
+            *("rollout_json_export", "max_steps"),
+        ),
+    ),
+)
+"""What becomes of the cookbook's options; none would be wrong."""
+
+COLUMNS = (
+    *("group", "trajectory", "step", "state", "action"),
+    *("reward", "terminated", "truncated"),
+)
 
 
 @dataclass(frozen=True)
@@ -36,12 +67,17 @@ class TinkerAdapter:
     key: Callable[[Any], str] | None = None
     """The state of a transition; by default what its observation adds to the turn before it."""
 
-    def steps(self, batch: Sequence[Any]) -> tuple[StepTable, None]:
-        """One row for each transition; a group's final reward is added to the last one's."""
-        rows = []
+    def steps(self, batch: Sequence[Any]) -> tuple[StepTable, Bools]:
+        """One row for each transition; a group's final reward is added to the last one's.
+
+        A trajectory without a transition is one row too, so that its reward counts in its group.
+        The second value tells which rows are transitions.
+        """
+        rows: list[tuple[Any, ...]] = []
+        written: list[bool] = []
         for number, group in enumerate(batch):
             for member, trajectory in enumerate(group.trajectories_G):
-                final = group.final_rewards_G[member]
+                name, final = f"{number}/{member}", group.final_rewards_G[member]
                 cut = str(trajectory.stop_reason or "").startswith(LIMITS)
                 before: list[int] = []
                 for step, transition in enumerate(trajectory.transitions):
@@ -49,24 +85,22 @@ class TinkerAdapter:
                     shown = [] if self.key else transition.ob.to_ints()
                     new = shown[len(before) :] if shown[: len(before)] == before else shown
                     before = shown + transition.ac.tokens
-                    rows.append(
-                        {
-                            "group": str(number),
-                            "trajectory": f"{number}/{member}",
-                            "step": step,
-                            "state": self.key(transition) if self.key else self._text(new) or START,
-                            "action": self._text(transition.ac.tokens),
-                            "reward": transition.reward + (final if last else 0.0),
-                            "terminated": last and not cut,
-                            "truncated": last and cut,
-                        }
-                    )
-        return StepTable.from_columns({name: [row[name] for row in rows] for name in rows[0]}), None
+                    state = self.key(transition) if self.key else self._text(new) or START
+                    reward = transition.reward + (final if last else 0.0)
+                    action = self._text(transition.ac.tokens)
+                    ends = (last and not cut, last and cut)
+                    rows.append((str(number), name, step, state, action, reward, *ends))
+                    written.append(True)
+                if not trajectory.transitions:
+                    rows.append((str(number), name, 0, START, "", final, not cut, cut))
+                    written.append(False)
+        columns = {name: [row[at] for row in rows] for at, name in enumerate(COLUMNS)}
+        return StepTable.from_columns(columns), np.array(written, dtype=np.bool_)
 
     def _text(self, tokens: list[int]) -> str:
         return self.decode(tokens) if self.decode else " ".join(map(str, tokens))
 
-    def put(self, batch: Sequence[Any], places: None, advantages: Floats) -> Any:  # noqa: ARG002
+    def put(self, batch: Sequence[Any], places: Bools, advantages: Floats) -> Any:
         """What ``assemble_training_data`` returns: data, and the trajectory of each."""
         import torch
         from tinker import TensorData
@@ -76,7 +110,7 @@ class TinkerAdapter:
         data, metadata = assemble_training_data(batch, ones)
         turns = [t for group in batch for each in group.trajectories_G for t in each.transitions]
         sizes = [len(t.ac.tokens) * (not t.metrics.get("parse_error_masked")) for t in turns]
-        values = torch.from_numpy(np.repeat(advantages, sizes)).float()
+        values = torch.from_numpy(np.repeat(advantages[places], sizes)).float()
         written = [datum.loss_fn_inputs["mask"].to_torch() > 0 for datum in data]
         if sum(int(mask.sum()) for mask in written) != len(values):
             raise ValueError("a trajectory begins with a response; give it an observation first")

@@ -18,12 +18,36 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.engines.adapters import ExampleEpisode
+from ascribe.engines.adapters import ExampleEpisode, check_state
+from ascribe.engines.options import Options
 from ascribe.sessions import State, from_messages
 from ascribe.sessions.formats.records import Record
 from ascribe.sessions.formats.verifiers import put_traces, read_traces
 from ascribe.steps.arrays import Floats
 from ascribe.steps.table import StepTable
+
+OPTIONS = (
+    Options(
+        source="verifiers.v1.configs.task.TaskConfig, which the adapter is not given",
+        prefix="env.taskset.task.",
+        applied={
+            "rewards": "the reward of a trace is their weighted sum",
+            "judges": "as rewards",
+        },
+        untouched=("stops", "metrics"),
+    ),
+    Options(
+        source="verifiers.v1.graph.MessageNode, which a trainer fills",
+        applied={"loss_weights": "beside the advantages, which the adapter alone sets"},
+        untouched=(
+            *("parent", "tools", "semantic_parents", "message", "sampled", "timestamp"),
+            *("token_ids", "renderer_token_ids", "mask", "is_content", "logprobs", "advantages"),
+            *("reference_logprobs", "trainer_logprobs", "entropies", "routed_experts"),
+            "sampling_mask",
+        ),
+    ),
+)
+"""What becomes of verifiers' options; none would be wrong."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +59,9 @@ class VerifiersAdapter:
     """
 
     state: State = "observation"
+
+    def __post_init__(self) -> None:
+        check_state(self.state)
 
     def steps(self, batch: Sequence[Any]) -> tuple[StepTable, Any]:
         """One row for each message that the model sampled."""

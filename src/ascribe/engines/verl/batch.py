@@ -137,11 +137,11 @@ def is_padding(tag: Any) -> bool:
     return bool(tag.get("is_padding", False))
 
 
-def mute(batch: Any, spans: Spans, learned: Bools) -> None:
+def mute(batch: Any, spans: Spans, learned: Bools) -> list[bool]:
     """Mask all tokens but those of steps to learn from, so that no others count in any mean.
 
     Others are those of padding, of groups that do not count, and of responses that an earlier row
-    of the session holds too.
+    of the session holds too. Returns which rows have tokens left.
     """
     masks = fetch(batch, "response_mask")["response_mask"].unbind()
     sizes = np.array([mask.shape[0] for mask in masks], dtype=np.int64)
@@ -151,11 +151,15 @@ def mute(batch: Any, spans: Spans, learned: Bools) -> None:
         for row, (mask, want) in enumerate(zip(masks, wanted, strict=True))
         if (mask.numpy()[want == 0] != 0).any()
     }
+    left = [
+        bool((mask.numpy()[want != 0] != 0).any()) for mask, want in zip(masks, wanted, strict=True)
+    ]
     if not changed:
-        return
+        return left
     values = torch.nested.as_nested_tensor(list(changed.values()), layout=torch.jagged)
     transfer_queue.kv_batch_put(
         keys=[batch.keys[row] for row in changed],
         partition_id=batch.partition_id,
         fields=TensorDict(dict.fromkeys(("response_mask", "loss_mask"), values), len(changed)),
     )
+    return left

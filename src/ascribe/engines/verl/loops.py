@@ -1,9 +1,11 @@
 """``LoopSteps``: the steps of any agent loop, read from its tokens, and their credit.
 
 A row of verl's holds a prompt, and a response in which ``response_mask`` is 1 where the model wrote
-the token. A step is a run of ones. Rows of one prompt (``uid``) are a group, rows of one session an
-episode: a session of several rows (a compacted history, sub-agents) counts once. The keys
-``ascribe.*`` of verl's configuration say how the steps are credited:
+the token. A step is a run of ones, unless the loop says where the turns are: ``ToolAgentLoop`` does
+(``tools``), and any loop may by ``turn_spans`` in ``extra_fields``, a list of ``[BEGIN, END]`` in
+the response. Then zeros in the mask of a turn leave it whole. Rows of one prompt (``uid``) are a
+group, rows of one session an episode: a session of several rows (a compacted history, sub-agents)
+counts once. The keys ``ascribe.*`` of verl's configuration say how the steps are credited:
 
 ========================  ==========================================================================
 ``ascribe.recipe``        name of the recipe
@@ -22,6 +24,7 @@ episode: a session of several rows (a compacted history, sub-agents) counts once
 All other keys are parameters of the recipe.
 """
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -55,7 +58,8 @@ from ascribe.engines.inputs import (
 from ascribe.engines.metrics import credit_metrics
 from ascribe.engines.verl.batch import BatchRows, queue_rows
 from ascribe.engines.verl.lineages import Lineages
-from ascribe.engines.verl.tools import CALLS, TRUNCATED
+from ascribe.engines.verl.options import ACTOR, problems
+from ascribe.engines.verl.tools import CALLS, RECORDED, TRUNCATED, checksum
 from ascribe.engines.verl.vectors import fingerprints
 from ascribe.engines.versions import SampledVersions, Staleness
 from ascribe.estimators import DEFAULT, Recipe
@@ -64,7 +68,8 @@ from ascribe.sessions.decoding import decoder
 from ascribe.sessions.endings import end_tokens, is_truncated
 from ascribe.sessions.sequences import ID, START, Decoder
 from ascribe.sessions.spans import turn_starts
-from ascribe.steps.arrays import Floats
+from ascribe.steps.arrays import Bools, Floats
+from ascribe.steps.problems import one_line
 from ascribe.steps.select import OnProblem
 from ascribe.steps.table import StepTable
 
@@ -72,6 +77,8 @@ FINAL = "final"
 """The choice of rewards: the score of the whole episode, at its last turn."""
 TOOL_REWARDS = "tool_rewards"
 """The choice of rewards: those of tool calls, at the turns that made them."""
+SPANS = "turn_spans"
+"""The list in ``extra_fields`` with where each turn begins and ends in the response."""
 STATES = "turn_states"
 """The list in ``extra_fields`` with the state of each turn."""
 LOSSES: dict[Any, Loss] = {
@@ -80,6 +87,8 @@ LOSSES: dict[Any, Loss] = {
     "seq-mean-token-sum-norm": "row-sum",
 }
 """verl's aggregations of the loss that count rows."""
+OWN_MODES = {"sapo": "seq-mean-token-mean"}
+"""The aggregation of verl's policy losses that have one of their own."""
 SCORES = {"score": "turn_score", "step_score": "turn_step_score"}
 """Columns of the step table, and lists in ``extra_fields`` with an entry for each turn."""
 
@@ -95,7 +104,8 @@ class LoopSteps:
     """
 
     minibatches: int | None = None
-    """None where verl's own are right: verl counts rows, and not sessions, and dropped ones too."""
+    """None where verl's own are right: verl counts rows, and not sessions, and those too that are
+    dropped or have no token."""
 
     def __init__(self, config: Any) -> None:
         keys = dict(
@@ -112,7 +122,7 @@ class LoopSteps:
         try:
             self.staleness = Staleness(keys.pop("versions", None), keys.pop("stale", "drop"))
             self.recipe = training_recipe(name, **keys)
-            self.layer = fingerprint_layer(self.recipe, layer)
+            self.layer = fingerprint_layer(self.recipe, layer, "ascribe.fingerprints")
         except (TypeError, ValueError) as error:
             raise ValueError(f"ascribe.*: {error}") from error
         lists = [given for name, given in SCORES.items() if name in self.recipe.columns]
@@ -137,8 +147,9 @@ class LoopSteps:
         size = OmegaConf.select(config, "actor_rollout_ref.actor.ppo_mini_batch_size", default=1)
         self.updates = max(1, math.ceil(episodes / updates_per_step(config) / size))
         """Of the policy, with each batch."""
-        mode = OmegaConf.select(config, "actor_rollout_ref.actor.loss_agg_mode")
-        self.loss: Loss | None = LOSSES.get(mode)
+        mode = OmegaConf.select(config, f"{ACTOR}loss_agg_mode")
+        policy_loss = OmegaConf.select(config, f"{ACTOR}policy_loss.loss_mode")
+        self.loss: Loss | None = LOSSES.get(OWN_MODES.get(policy_loss, mode))
         self.model = OmegaConf.select(config, "actor_rollout_ref.model.path")
         self.ends: frozenset[int] | None = None
         self.decode: Decoder | None = None
@@ -181,8 +192,10 @@ class LoopSteps:
             rows.responses,
             rows.masks,
         )
-        turns = [int(turn_starts(mask).size) for mask in masks]
-        lists, faults = self._turn_lists(rows, turns)
+        written, faults = _written(rows)
+        turns = [int(turn_starts(each).size) for each in written]
+        lists, found_faults = self._turn_lists(rows, turns)
+        faults |= found_faults
         lineages = Lineages.of(sessions, turns, rows.extra)
         # That of the session's last row, as in verl.
         scores = zip(sessions, map(np.sum, rows.scores), strict=True)
@@ -191,10 +204,10 @@ class LoopSteps:
         # In the types that from_sequences has: verl's are eight bytes for each token.
         pairs = zip(prompts, responses, strict=True)
         ids = [np.concatenate(pair, dtype=ID, casting="unsafe") for pair in pairs]
-        pairs = zip(prompts, masks, strict=True)
+        pairs = zip(prompts, written, strict=True)
         table, spans = from_sequences(
             ids,
-            [np.append(np.zeros(prompt.size, np.bool_), mask != 0) for prompt, mask in pairs],
+            [np.append(np.zeros(prompt.size, np.bool_), each) for prompt, each in pairs],
             group=[uid for uid, _ in sessions],
             trajectory=[session for _, session in sessions],
             agent=lineages.agents,
@@ -203,8 +216,8 @@ class LoopSteps:
             state=self.state,
             keys=lists[STATES] if self.state == "key" else None,
             truncated=[
-                is_truncated(response, mask, self.ends, unanswered=bool(fields.get(TRUNCATED)))
-                for response, mask, fields in zip(responses, masks, rows.extra, strict=True)
+                is_truncated(response, own, self.ends, unanswered=bool(fields.get(TRUNCATED)))
+                for response, own, fields in zip(responses, written, rows.extra, strict=True)
             ],
             reward=score if self.rewards == FINAL else None,
             turn_rewards=None if self.rewards == FINAL else lists[self.rewards],
@@ -213,9 +226,11 @@ class LoopSteps:
             table = _with_rest(table, np.array(score)[spans.sequence])
         table = with_tasks(lineages.with_parents(table, spans), rows.tasks, spans)
         table = with_first_tokens(table, spans, ids, self.recipe)
-        places = list(zip(spans.sequence, spans.turn, strict=True))
+        entries = list(zip(spans.sequence, spans.turn, strict=True))
         found = {
-            name: np.array([lists[given][at][turn] if turn >= 0 else np.nan for at, turn in places])
+            name: np.array(
+                [lists[given][at][turn] if turn >= 0 else np.nan for at, turn in entries]
+            )
             for name, given in SCORES.items()
             if given in self.lists
         }
@@ -223,8 +238,10 @@ class LoopSteps:
         spans = _in_batch(spans, rows)
         compute = None
         if self.layer is not None:
+            places, hidden = _captured(spans, rows)
+            faults |= dict.fromkeys((sessions[at][0] for at in hidden), "masked_turn")
             whole = self.dump is not None
-            vectors, compute = fingerprints(rows.queue, spans, self.recipe, whole=whole)
+            vectors, compute = fingerprints(rows.queue, places, self.recipe, whole=whole)
             table = replace(table, fingerprint=vectors)
         found |= {name: of_steps(name, each, spans) for name, each in (tokens or {}).items()}
         table = with_columns(table, found)
@@ -236,8 +253,10 @@ class LoopSteps:
             table, self.recipe, self.check, failed=dropped, history=history, compute=compute
         )
         several = len(set(sessions)) < len(sessions)
-        self.minibatches = self.updates if several or not credited.learned.all() else None
+        every = credited.learned.all() and all(mask.any() for mask in masks)
+        self.minibatches = None if every and not several else self.updates
         metrics.update(credit_metrics(credited))
+        metrics["ascribe/masked_turns"] = _masked_turns(written, masks)
         counted = table.take(credited.counts)
         if episodes := np.unique(counted.trajectory.codes).size:
             metrics["ascribe/return"] = float(counted.reward.sum()) / episodes
@@ -286,6 +305,76 @@ class LoopSteps:
             lists[name], found = turn_lists(name, given, turns, rows.sessions, entry)
             faults |= found
         return lists, faults
+
+
+def _written(rows: BatchRows) -> tuple[list[Any], dict[str, str]]:
+    """For each row 1 in the responses of its turns; and the groups with a malformed ``turn_spans``.
+
+    The mask tells the turns of a row whose loop does not, or that holds another response now.
+    """
+    written, faults = [], {}
+    for response, mask, fields, (group, session) in zip(
+        rows.responses, rows.masks, rows.extra, rows.sessions, strict=True
+    ):
+        shown = np.asarray(mask) != 0
+        given, recorded = fields.get(SPANS), fields.get(RECORDED)
+        own = None
+        if given is not None:
+            own = _filled(given, shown)
+            if own is None:
+                faults[str(group)] = f"bad_{SPANS}"
+                logging.getLogger(__name__).warning(
+                    "episode %s/%s: %s is %s, but must hold [BEGIN, END] of each turn, with tokens "
+                    "of others between them, and all tokens with mask 1 in them; its group is "
+                    "dropped",
+                    *(group, session, SPANS, one_line(given)),
+                )
+        elif recorded is not None and recorded[0] == checksum(response):
+            own = _filled(recorded[1], shown)
+        written.append(shown if own is None else own)
+    return written, faults
+
+
+def _filled(spans: Any, shown: Bools) -> Bools | None:
+    """1 in these spans; None if they are malformed."""
+    filled = np.zeros(shown.size, dtype=np.bool_)
+    last = -1
+    try:
+        for begin, end in ((int(begin), int(end)) for begin, end in spans):
+            if not last < begin < end <= shown.size:
+                return None
+            filled[begin:end], last = True, end
+    except (TypeError, ValueError):
+        return None
+    return None if (shown & ~filled).any() else filled
+
+
+def _masked_turns(written: Sequence[Any], masks: Sequence[Any]) -> int:
+    """How many turns have tokens that the mask hides."""
+    count = 0
+    for own, mask in zip(written, masks, strict=True):
+        hidden = np.flatnonzero(own & (np.asarray(mask) == 0))
+        count += np.unique(np.searchsorted(turn_starts(own), hidden, side="right")).size
+    return count
+
+
+def _captured(spans: Spans, rows: BatchRows) -> tuple[Spans, list[int]]:
+    """The spans by the runs of the mask, where workers take fingerprints.
+
+    A turn has that of its first run. The second value are the rows with a turn that has none.
+    """
+    turns, turn, hidden = spans.turns.copy(), spans.turn.copy(), []
+    order = np.argsort(spans.sequence, kind="stable")
+    bounds = np.searchsorted(spans.sequence[order], [rows.places, rows.places + 1])
+    for at, (first, last) in enumerate(bounds.T.tolist()):
+        own = order[first:last][spans.turn[order[first:last]] >= 0]
+        starts = np.append(turn_starts(rows.masks[at]), np.iinfo(np.int64).max)
+        turn[own] = np.searchsorted(starts, spans.prompt[own] - rows.prompts[at].size)
+        missing = starts[turn[own]] >= spans.end[own]
+        turn[own[missing]] = 0
+        turns[rows.places[at]] = starts.size - 1
+        hidden += [at] * bool(missing.any())
+    return replace(spans, turns=turns, turn=turn), hidden
 
 
 def _with_rest(table: StepTable, score: Floats) -> StepTable:
@@ -373,18 +462,7 @@ def refuse_without_effect(
     strategy = OmegaConf.select(config, "actor_rollout_ref.actor.strategy", default="fsdp")
     size = OmegaConf.select(config, "actor_rollout_ref.actor.ppo_mini_batch_size")
     alone = uncompared(recipe, OmegaConf.select(config, "actor_rollout_ref.rollout.n"))
-    unused = {"gamma": 1.0, "lam": 1.0, "norm_adv_by_std_in_grpo": True}
     wrong = {
-        **{
-            f"algorithm.{name}: verl's own estimators alone read it; leave it out, and set a "
-            "parameter of the recipe, as in ascribe.gamma": algorithm.get(name, value) != value
-            for name, value in unused.items()
-        },
-        f"algorithm.adv_estimator: {algorithm.adv_estimator}; it must be "
-        "ascribe": algorithm.adv_estimator != "ascribe",
-        "algorithm.use_kl_in_reward: rewards are the environment's; use actor.use_kl_loss": bool(
-            algorithm.use_kl_in_reward
-        ),
         "critic.enable: the baseline is the recipe's; a critic would learn for nothing": (
             critic and not values
         ),
@@ -406,9 +484,9 @@ def refuse_without_effect(
         ),
         **(others or {}),
     }
-    problems = [problem for problem, is_wrong in wrong.items() if is_wrong]
-    if problems:
-        raise ValueError("\n".join(problems))
+    found = [*problems(config), *(problem for problem, is_wrong in wrong.items() if is_wrong)]
+    if found:
+        raise ValueError("\n".join(found))
 
 
 def _sequence_parallel(config: Any) -> int:

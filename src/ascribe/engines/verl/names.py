@@ -8,8 +8,12 @@ from typing import Any
 
 PRIVATE = {
     "verl.trainer.ppo.v1:PPOTrainer": "_compute_advantage _get_required_batch_multiple",
-    "verl.experimental.separation.ray_trainer:SeparateRayPPOTrainer": "_fit_compute_advantage",
-    "verl.experimental.agent_loop.tool_agent_loop:ToolAgentLoop": "_call_tool",
+    "verl.experimental.separation.ray_trainer:SeparateRayPPOTrainer": (
+        "_fit_compute_advantage _get_dp_size"
+    ),
+    "verl.experimental.agent_loop.tool_agent_loop:ToolAgentLoop": (
+        "_call_tool _handle_generating_state"
+    ),
 }
 """By module and class."""
 

@@ -7,16 +7,23 @@ in the place of verl's.
 
 from typing import Any
 
+import torch
+from omegaconf import OmegaConf
 from verl.experimental.fully_async_policy import fully_async_trainer
 from verl.experimental.one_step_off_policy.ray_trainer import OneStepOffRayTrainer
 from verl.experimental.separation.ray_trainer import SeparateRayPPOTrainer
+from verl.utils import tensordict_utils
 
 from ascribe.engines.inputs import critic_targets, of_steps
 from ascribe.engines.verl.batch import proto_rows
 from ascribe.engines.verl.loops import LoopSteps
 from ascribe.engines.verl.names import check_verl, class_of
+from ascribe.engines.verl.rows import minibatch_count, minibatch_order
 from ascribe.engines.verl.trainer import credited, wrap_updates
 from ascribe.sessions import spread
+
+MINIBATCH = "mini_batch_size"
+"""verl's name, in a batch on its way to the workers."""
 
 _FullyAsync: Any = class_of(fully_async_trainer.FullyAsyncTrainer)
 
@@ -32,7 +39,11 @@ class SeparateMixin(SeparateRayPPOTrainer):  # type: ignore[misc]
         check_verl()
         self.steps = LoopSteps(config)
         recipe = self.steps.recipe
+        filters = OmegaConf.select(config, "algorithm.filter_groups.enable", default=False)
         wrong = {
+            "algorithm.filter_groups.enable: main_ppo alone filters groups; set it to False": (
+                bool(filters)
+            ),
             "ascribe.fingerprints: hidden states are captured by main_ppo alone": (
                 self.steps.layer is not None
             ),
@@ -44,6 +55,7 @@ class SeparateMixin(SeparateRayPPOTrainer):  # type: ignore[misc]
         }
         if any(wrong.values()):
             raise ValueError("\n".join(problem for problem in wrong if wrong[problem]))
+        self._rows: list[int] = []
         self._learned: int | None = None
         super().__init__(*given, config=config, **options)
 
@@ -63,15 +75,39 @@ class SeparateMixin(SeparateRayPPOTrainer):  # type: ignore[misc]
         returns = None
         if tokens:
             returns = critic_targets(credit, of_steps("value", tokens["value"], spans))
+        if self._learned is None:
+            wrap_updates(self, self._update)
         mask = batch.batch["response_mask"]
         counted = spread(credit.learned.astype(float), spans.pad(mask.shape[1]), like=mask)
-        batch.batch["response_mask"] = mask * counted.to(mask.dtype)
-        if self._learned is None:
-            wrap_updates(self, lambda update, batch: update(batch))
-        self._learned = int(credit.learned.sum())
+        learned = mask * counted.to(mask.dtype)
+        self._rows = torch.nonzero(learned.any(dim=1)).flatten().tolist()
+        metrics["ascribe/rows"] = self._learned = len(self._rows)
         self.steps.write(credit, self.global_steps - 1)
+        if not self._rows:
+            return self._without_advantages(batch)
+        batch.batch["response_mask"] = learned
         with credited(credit.advantage, spans, returns):
             return super()._fit_compute_advantage(batch)
+
+    def _without_advantages(self, batch: Any) -> Any:
+        """A step in which no row counts: its rows are logged, and not learned from."""
+        tensors = batch.batch
+        tensors["token_level_scores"] = tensors["token_level_rewards"] = self.reward_tensor
+        nothing = torch.zeros_like(self.reward_tensor, dtype=torch.float32)
+        tensors["advantages"] = tensors["returns"] = nothing
+        return batch
+
+    def _update(self, update: Any, batch: Any) -> Any:
+        """An update in which each minibatch has its share of the rows that count."""
+        if self.steps.minibatches is not None:
+            size = len(batch)
+            count = minibatch_count(len(self._rows), size // tensordict_utils.get(batch, MINIBATCH))
+            ranks = self._get_dp_size(self.actor_rollout_wg, "actor")
+            order = minibatch_order(self._rows, size, ranks, count)
+            batch = tensordict_utils.index_select_tensor_dict(batch, torch.tensor(order))
+            sizes = {MINIBATCH: size // count, "global_batch_size": len(self._rows) / count}
+            tensordict_utils.assign_non_tensor(batch, **sizes)
+        return update(batch)
 
 
 class OneStepOffTrainer(SeparateMixin, OneStepOffRayTrainer):  # type: ignore[misc]

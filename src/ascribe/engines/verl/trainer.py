@@ -164,10 +164,11 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
             returns = critic_targets(credit, of_steps("value", tokens["value"], spans))
         self._history = credit.next_history(self._history)
         # In the order of names, not of arrival: early rows are those of short episodes.
-        learned = list(dict.fromkeys(spans.sequence[credit.learned].tolist()))
+        rows = dict.fromkeys(spans.sequence[credit.learned].tolist())
+        left = mute(batch, spans, credit.learned)
+        learned = [row for row in rows if left[row]]
         metrics["ascribe/rows"] = self._learned = len(learned)
         metrics["ascribe/rows_padded"] = sum(map(is_padding, batch.tags))
-        mute(batch, spans, credit.learned)
         updates = self.parameter_sync_step  # several in each step of the separate trainer
         self.steps.write(credit, (self.global_steps - 1) * updates + self.local_trigger_step)
         if not learned:

@@ -1,3 +1,6 @@
-"""What verl's workers load: agent loops that record tool calls, and engines with fingerprints."""
+"""What verl's workers load: agent loops that record turns, and what runs in engines.
 
-from ascribe.engines.verl import engine, tools  # noqa: F401
+Engines give fingerprints, and correct rollouts of rows without a token.
+"""
+
+from ascribe.engines.verl import engine, masked, tools  # noqa: F401

@@ -1,0 +1,40 @@
+"""What the lists of an engine's options must hold, against the engine's own classes."""
+
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from typing import Any
+
+from ascribe.engines.options import Options
+
+
+def names_of(source: str) -> list[str]:
+    """The fields of a class, by its module and name."""
+    module, _, name = source.rpartition(".")
+    found: Any = getattr(import_module(module), name)
+    if is_dataclass(found):
+        return [field.name for field in fields(found) if not field.name.startswith("_target")]
+    if hasattr(found, "model_fields"):
+        return list(found.model_fields)
+    return list(found.__chz_fields__)
+
+
+def check_lists(lists: Iterable[Options]) -> None:
+    """Each list knows the fields of its class, and each of its names is a field.
+
+    What follows a comma in ``source`` is a remark; a name with a dot is that of another list.
+    """
+    found = []
+    for options in lists:
+        source, _, remark = options.source.partition(",")
+        names = names_of(source)
+        if "with " not in remark:  # a list for some configurations holds what differs there
+            assert options.unknown(names) == [], source
+            found.append(source)
+        known = {*options.applied, *options.no_effect, *options.refused, *options.untouched}
+        own = {name for name in known if "." not in name}
+        assert own <= set(names), f"{source} has no {sorted(own - set(names))}"
+        answers = (options.applied, options.no_effect, options.refused, options.untouched)
+        assert sum(map(len, answers)) == len(known), f"{source}: a name is in two lists"
+    assert found
+    assert len(found) == len(set(found))
