@@ -8,9 +8,10 @@
     )
 
 TRL generates, runs tools and environments, computes rewards, and updates the model. A turn is a run
-of tokens that the model wrote between observations (``tool_mask``). The recipe credits the turns of
-a whole group, also where its members are spread over processes, and each turn's advantage replaces
-TRL's own on the turn's tokens.
+of tokens that the model wrote between observations (``tool_mask``). What it was shown and did is
+read from TRL's messages; from tokens where there are no others, as with a rollout function. The
+recipe credits the turns of a whole group, also where its members are spread over processes, and
+each turn's advantage replaces TRL's own on the turn's tokens.
 
 Page: docs/engines/trl.md. Private names of TRL: ``HOOKS``.
 """
@@ -20,6 +21,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any, SupportsFloat
@@ -59,6 +61,7 @@ from ascribe.engines.inputs import (
 from ascribe.engines.metrics import Stopwatch
 from ascribe.engines.trl import last_checkpoint
 from ascribe.engines.trl.shares import credit_shares, needs_batch
+from ascribe.engines.trl.turns import Sources, conversation, from_chats
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.fingerprints import FloatMatrix
 from ascribe.fingerprints.capture import Places, capture
@@ -68,7 +71,7 @@ from ascribe.sessions.spans import turn_starts
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.hints import page
 from ascribe.steps.select import OnProblem
-from ascribe.steps.table import INPUT_COLUMNS, StepTable
+from ascribe.steps.table import INPUT_COLUMNS, Coded, StepTable
 
 RELEASES = ("1.14", "1.16")
 """The first and the last release of TRL that is tested."""
@@ -203,6 +206,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         self._entropies: Floats | None = None
         """Of the tokens of completions."""
         self._clock = Stopwatch()
+        self._sources = Sources()
 
     def _refuse_unsupported(self) -> None:
         if self.multi_objective_aggregation != "sum_then_normalize":
@@ -270,6 +274,8 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         if masks is None:
             masks = [[1] * len(ids) for ids in completion_ids]
         self._sequences = Sequences(prompt_ids, completion_ids, masks)
+        # Now, for reward functions get these messages too, and may change them.
+        self._texts_of_turns = self._read_messages(prompts, completions)
         cut = self._given.get("truncated") or [
             bool(self.tools and (each[-1].get("tool_calls") or each[-1]["role"] == "tool"))
             for each in completions
@@ -290,6 +296,30 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         if self.environments and self.rollout_func is None:
             self._readings.append(list(map(_reading, self.environments)))
         return super()._generate_single_turn(*given, **options)
+
+    def _read_messages(
+        self, prompts: list[Any], completions: list[Any]
+    ) -> tuple[list[list[Any]], list[Any]] | None:
+        """The states of the turns of each row, and the actions of all, if TRL has their messages.
+
+        A rollout function gives tokens, of which TRL makes one message.
+        """
+        plain = not completions or isinstance(completions[0], str)
+        if plain or self.rollout_func is not None or not self._training:
+            return None
+        counts = [turn_starts(mask).size for mask in self._sequences.masks]
+        pairs = enumerate(zip(prompts, completions, strict=True))
+        chats = [conversation(*pair, trajectory=str(number)) for number, pair in pairs]
+        state: State = "observation" if self.state_choice == "key" else self.state_choice
+        table = from_chats(chats, counts, state)
+        read = self._sources.count(sum(counts), from_tokens=table is None)
+        self._note({"ascribe/from_tokens_share": read / max(sum(counts), 1)})
+        if table is None:
+            return None
+        bounds = pairwise(accumulate((len(chat.steps) for chat in chats), initial=0))
+        own = [slice(i, j if count else i) for (i, j), count in zip(bounds, counts, strict=True)]
+        states, actions = table.state.texts(), table.action.texts()
+        return [states[i] for i in own], [action for i in own for action in actions[i]]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> Tensors:
         if not self._training:
@@ -359,17 +389,23 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             places = len(sequences.prompts[row]) + starts[row]
             token_rewards[row][places[:-1]] = earned[:-1]
             token_rewards[row][-1] = finals[row] - sum(earned[:-1])
+        states, actions = self._texts_of_turns or (None, None)
+        if self.state_choice == "key":
+            states = lists("turn_states", as_text)
         table, spans = from_sequences(
             tokens,
             [[0] * len(p) + m for p, m in zip(sequences.prompts, sequences.masks, strict=True)],
             group=groups,
             trajectory=members,
             decode=self._texts.decode,
-            state=self.state_choice,
-            keys=lists("turn_states", as_text) if self.state_choice == "key" else None,
+            state=self.state_choice if states is None else "key",
+            keys=states,
             truncated=self._truncated,
             token_rewards=token_rewards,
         )
+        if actions is not None:  # after the turns stand episodes in which the model wrote nothing
+            actions += [""] * (len(table) - len(actions))
+            table = replace(table, action=Coded.encode(actions))
         columns = {}
         for name in self.recipe.columns:
             if name in INPUT_COLUMNS and name != "entropy":
