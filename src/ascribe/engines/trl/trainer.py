@@ -18,6 +18,7 @@ Page: docs/engines/trl.md. Private names of TRL: ``HOOKS``.
 
 import inspect
 import math
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -88,6 +89,9 @@ HOOKS: dict[str, tuple[str, ...]] = {
     "_logs": (),
 }
 """Private names of ``GRPOTrainer``: methods with arguments they must take, and attributes."""
+
+SO_FAR, KEY = "reward_so_far", "state_key"
+"""Attributes of environments that are read before each turn."""
 
 CARRIED = "ascribe_history"
 """Key of the state that a recipe carries on, among those of callbacks in ``trainer_state.json``."""
@@ -219,6 +223,13 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
                 f"scale_rewards={self.scale_rewards!r} has no effect: the recipe scales; leave it "
                 "unset, and choose a recipe (dr_grpo does not scale)"
             )
+        read_from = (SO_FAR, KEY) if self.state_choice == "key" else (SO_FAR,)
+        for tool in self.tools or () if self.environment_factories else ():
+            if inspect.ismethod(tool) and tool.__name__ in read_from:
+                raise ValueError(
+                    f"{type(tool.__self__).__name__}.{tool.__name__} is a method, and TRL gives "
+                    "the methods of an environment to the model as tools: make it a property"
+                )
         if self.state_choice == "key" and not (self.rollout_func or self.environment_factories):
             raise ValueError(
                 "state='key' needs turn_states of a rollout_func, or state_key of an environment"
@@ -266,8 +277,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _generate(self, prompts: list[Any]) -> Any:
         for each in self.environments or () if self.state_choice == "key" else ():
-            if not hasattr(each, "state_key"):
-                raise ValueError(f"state='key': {type(each).__name__} has no attribute state_key")
+            _state(each)
         self._readings: list[Any] = []  # before each turn, of each environment
         generated = self._generated_by_trl(prompts)
         prompt_ids, completion_ids, masks, completions, _, self._given = generated[:6]
@@ -294,7 +304,8 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
     def _generate_single_turn(self, *given: Any, **options: Any) -> Any:
         # TRL's loop comes here once for each turn, after all tool calls of the turn before it.
         if self.environments and self.rollout_func is None:
-            self._readings.append(list(map(_reading, self.environments)))
+            keyed = self.state_choice == "key"
+            self._readings.append([_reading(each, keyed=keyed) for each in self.environments])
         return super()._generate_single_turn(*given, **options)
 
     def _read_messages(
@@ -374,6 +385,8 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
                 given = [[now[row][name] for now in self._readings[:count]] for row, count in said]
                 if name == "turn_rewards":  # that of the last turn follows from the episode's
                     given = [np.diff(so_far, append=so_far[-1:]) for so_far in given]
+                else:
+                    given = [next((f for f in e if isinstance(f, ValueError)), e) for e in given]
             elif given is None and name == "turn_rewards":
                 given = [[0.0] * count for count in counts]
             elif given is None:
@@ -549,12 +562,44 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             self._pending[name].append(value)
 
 
-def _reading(environment: Any) -> dict[str, Any]:
+def _reading(environment: Any, *, keyed: bool) -> dict[str, Any]:
     """What an environment says between two turns, under the names of a rollout function's lists."""
-    so_far = getattr(environment, "reward_so_far", 0.0)
-    key = as_text(getattr(environment, "state_key", None))
-    number = float(so_far) if isinstance(so_far, SupportsFloat) else np.nan
-    return {"turn_rewards": number, "turn_states": key}
+    so_far = _attribute(environment, SO_FAR, 0.0)
+    try:
+        number = float(so_far) if isinstance(so_far, SupportsFloat) else math.nan
+    except (TypeError, ValueError):  # an array
+        number = math.nan
+    said: dict[str, Any] = {"turn_rewards": number}
+    if keyed:
+        try:
+            said["turn_states"] = _state(environment)
+        except ValueError as problem:
+            said["turn_states"] = problem
+    return said
+
+
+def _state(environment: Any) -> str | None:
+    """The text of an environment's ``state_key``; ValueError if it has none."""
+    kind, value = type(environment).__name__, _attribute(environment, KEY, _attribute)
+    if value is _attribute:
+        raise ValueError(f"state='key': {kind} has no attribute {KEY}")
+    text = as_text(value)
+    if text is not None and re.search(" at 0x[0-9a-f]+>", text):
+        raise ValueError(
+            f"state='key': {KEY} of {kind} is {text}, whose text is another for each object; "
+            "return a text of what it holds"
+        )
+    return text
+
+
+def _attribute(environment: Any, name: str, default: Any) -> Any:
+    """An attribute of an environment; an error inside a property does not count as none."""
+    try:
+        return getattr(environment, name)
+    except AttributeError:
+        if inspect.getattr_static(environment, name, None) is not None:
+            raise
+        return default
 
 
 def _decisions(sequences: Sequences) -> tuple[Ints, Ints]:
