@@ -17,6 +17,7 @@ Page: docs/engines/trl.md. Private names of TRL: ``HOOKS``.
 """
 
 import inspect
+import logging
 import math
 import re
 from collections import defaultdict
@@ -211,6 +212,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         """Of the tokens of completions."""
         self._clock = Stopwatch()
         self._sources = Sources()
+        self._told_totals = False
 
     def _refuse_unsupported(self) -> None:
         if self.multi_objective_aggregation != "sum_then_normalize":
@@ -402,6 +404,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             places = len(sequences.prompts[row]) + starts[row]
             token_rewards[row][places[:-1]] = earned[:-1]
             token_rewards[row][-1] = finals[row] - sum(earned[:-1])
+            self._compare_totals(row, earned, finals[row])
         states, actions = self._texts_of_turns or (None, None)
         if self.state_choice == "key":
             states = lists("turn_states", as_text)
@@ -425,6 +428,27 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
                 values = np.concatenate(lists(f"turn_{name}", float))
                 columns[name] = np.append(values, np.full(len(table) - values.size, np.nan))
         return with_first_tokens(with_columns(table, columns), spans, tokens, self.recipe), spans
+
+    def _compare_totals(self, row: int, earned: Sequence[float], final: float) -> None:
+        """Warn once if what the turns of an episode were given is not in its reward."""
+        given = self._given.get("turn_rewards")
+        name, total = "turn_rewards of the rollout_func", math.fsum(earned)
+        if given is None and self._readings:
+            environment = self.environments[row]
+            name = f"{SO_FAR} of {type(environment).__name__}"
+            before = self._readings[0][row]["turn_rewards"]
+            total = _reading(environment, keyed=False)["turn_rewards"] - before
+        rest = final - total
+        if self._told_totals or not any(earned[:-1]) or not abs(rest) > 1e-5 * max(1, abs(final)):
+            return
+        self._told_totals = True
+        logging.getLogger(__name__).warning(
+            "%s: %g in all for an episode to which the reward functions gave %g; the rewards of "
+            "its turns sum to the latter, so its last turn gets %+g besides. If no reward function "
+            "counts the rewards of turns, this takes them away again: have get_reward, or a reward "
+            "function, return their sum with what else the episode earns",
+            *(name, total, final, rest),
+        )
 
     def _columns(self, spans: Spans) -> dict[str, Floats]:
         """The columns that the recipe needs and the model gives."""
