@@ -181,7 +181,7 @@ def test_every_private_name_of_trl_is_checked_when_a_trainer_is_made(tmp_path: P
     del made._step
     with pytest.raises(ImportError, match="lacks _step, on which"):
         check_trl(made)
-    assert len(HOOKS) == 6
+    assert len(HOOKS) == 7
     page = (Path(__file__).parents[2] / "docs/engines/trl.md").read_text()
     assert all(f"`{name}`" in page for name in HOOKS)
     assert all(f" {release} " in page for release in RELEASES)

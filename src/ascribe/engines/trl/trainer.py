@@ -82,6 +82,7 @@ HOOKS: dict[str, tuple[str, ...]] = {
     "_generate": ("prompts",),
     "_generate_single_turn": ("prompt_ids", "images", "multimodal_fields"),
     "_generate_and_score_completions": ("inputs",),
+    "_prepare_inputs": ("generation_batch",),
     "_get_per_token_logps_and_entropies": (
         *("model", "input_ids", "attention_mask", "logits_to_keep", "batch_size"),
         "compute_entropy",
@@ -266,7 +267,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
                 raise ValueError(no_history(self.recipe, resume_from_checkpoint, CARRIED))
             self._history = state.stateful_callbacks.get(CARRIED)
             self._step = state.global_step * self.args.gradient_accumulation_steps
-            # TRL generates at the start of an iteration; from there the first step goes on.
+            # TRL generates at the start of an iteration; its first steps are then left out.
             self._amid = self._step % self._steps_of_iteration
             self._step -= self._amid
         return super().train(resume_from_checkpoint, **options)
@@ -556,11 +557,17 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             self._entropies = scores[1].detach().float().cpu().numpy()
         return scores
 
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        inputs = super()._prepare_inputs(generation_batch)
+        if self._amid and self._training:  # the iteration is played again; its rest is trained
+            self._step, self._amid = self._step + self._amid, 0
+            inputs = super()._prepare_inputs(generation_batch)
+        return inputs
+
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
         """As GRPOTrainer's, with its time taken, and the carried state kept for a checkpoint."""
         with self._clock("update"):
             loss = super().training_step(model, inputs, num_items_in_batch)
-        self._step, self._amid = self._step + self._amid, 0
         finished = self._step % self._steps_of_iteration == 0
         if finished:
             spent = self._clock.lap()
