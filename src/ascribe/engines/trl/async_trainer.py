@@ -41,7 +41,7 @@ from ascribe.engines.crediting import credit_steps, with_first_tokens
 from ascribe.engines.inputs import missing_columns, refuse_unknown, uncompared
 from ascribe.engines.metrics import credit_metrics
 from ascribe.engines.trl.shares import have_rewards
-from ascribe.engines.trl.trainer import check_trl
+from ascribe.engines.trl.trainer import check_trl, refuse_state
 from ascribe.engines.trl.turns import Sources, conversation, from_chats
 from ascribe.engines.versions import SampledVersions
 from ascribe.estimators import DEFAULT, Recipe
@@ -85,8 +85,8 @@ class AscribeAsyncTrainer(AsyncGRPOTrainer):  # type: ignore[misc]
         check: what to do about turns that cannot be credited: ``raise``, ``drop`` or ``keep``.
         options: of AsyncGRPOTrainer.
 
-    The reward of a session is that of TRL, at its last turn. States are read from the messages of
-    the sessions if these have a message for each turn, and otherwise from the tokens of the rows.
+    The reward of a session is that of TRL, at its last turn. States and actions are read from the
+    messages of the sessions if these have a message for each turn, and otherwise from tokens.
 
     Raises:
         ValueError: for a recipe that needs more than one group, or a column that TRL does not give;
@@ -102,7 +102,7 @@ class AscribeAsyncTrainer(AsyncGRPOTrainer):  # type: ignore[misc]
         check: OnProblem = "drop",
         **options: Any,
     ) -> None:
-        refuse_unknown("state", state, State)
+        refuse_state(state)
         refuse_unknown("check", check, OnProblem)
         self.recipe = training_recipe(recipe)
         _refuse_unsupported(self.recipe, state)

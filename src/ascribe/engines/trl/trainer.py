@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import Any, SupportsFloat
+from typing import Any, SupportsFloat, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -66,12 +66,12 @@ from ascribe.engines.trl.shares import credit_shares, needs_batch
 from ascribe.engines.trl.turns import Sources, conversation, from_chats
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.fingerprints import FloatMatrix
-from ascribe.fingerprints.capture import Places, capture
+from ascribe.fingerprints.capture import Places, capture, decoder_blocks
 from ascribe.sessions import Spans, State, from_sequences, spread
 from ascribe.sessions.endings import end_tokens, is_truncated
 from ascribe.sessions.spans import turn_starts
 from ascribe.steps.arrays import Floats, Ints
-from ascribe.steps.hints import page
+from ascribe.steps.hints import page, unknown
 from ascribe.steps.select import OnProblem
 from ascribe.steps.table import INPUT_COLUMNS, Coded, StepTable
 
@@ -128,6 +128,16 @@ def check_trl(
         )
 
 
+def refuse_state(state: Any) -> None:
+    """Raise ValueError for a state that is not among those of ``State``."""
+    if not isinstance(state, str) or state not in get_args(State):
+        known = unknown("choice", state, get_args(State))
+        raise ValueError(
+            f"state: {known}; for states of your own take key, and give environments a property "
+            f"{KEY}, or return turn_states from a rollout_func"
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Sequences:
     """What TRL generated in this process, one entry for each row of its batch."""
@@ -179,8 +189,13 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         dump_dir: str | Path | None = None,
         **options: Any,
     ) -> None:
-        refuse_unknown("state", state, State)
+        refuse_state(state)
         refuse_unknown("check", check, OnProblem)
+        if fingerprints is not None and type(fingerprints) is not int:
+            raise ValueError(
+                f"fingerprints is {fingerprints!r}, not the number of a decoder block such as -12; "
+                'to compare states by their words, give the recipe fingerprint="ngram" instead'
+            )
         self.recipe = training_recipe(recipe)
         self.layer = fingerprint_layer(self.recipe, fingerprints)
         self.state_choice, self.check, self.dump_dir = state, check, dump_dir
@@ -232,6 +247,12 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
                 raise ValueError(
                     f"{type(tool.__self__).__name__}.{tool.__name__} is a method, and TRL gives "
                     "the methods of an environment to the model as tools: make it a property"
+                )
+        if self.layer is not None:
+            blocks = len(decoder_blocks(self.model)[1])
+            if not -blocks <= self.layer < blocks:
+                raise ValueError(
+                    f"fingerprints is {self.layer}, and the model has {blocks} decoder blocks"
                 )
         if self.state_choice == "key" and not (self.rollout_func or self.environment_factories):
             raise ValueError(
