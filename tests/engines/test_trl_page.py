@@ -69,7 +69,7 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     model.config.max_position_embeddings = 4096  # its tokens are hardly more than bytes
     model.save_pretrained(folder / "model")
     toys.tokenizer().save_pretrained(folder / "model")
-    return run(CODE[2], SMALLER, folder)
+    return run(CODE[3], SMALLER, folder)
 
 
 STOCK = OPTIONAL | {

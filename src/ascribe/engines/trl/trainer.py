@@ -61,7 +61,9 @@ from ascribe.engines.inputs import (
     with_tasks,
 )
 from ascribe.engines.metrics import Stopwatch
+from ascribe.engines.options import refuse
 from ascribe.engines.trl import last_checkpoint
+from ascribe.engines.trl.options import GRPO
 from ascribe.engines.trl.shares import credit_shares, needs_batch
 from ascribe.engines.trl.turns import Sources, conversation, from_chats
 from ascribe.estimators import DEFAULT, Recipe
@@ -230,17 +232,18 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         self._sources = Sources()
         self._told_totals = False
 
+    @property
+    def _rows_are_turns(self) -> bool:
+        """Whether a row has one turn."""
+        return not self.tools and self.rollout_func is None
+
     def _refuse_unsupported(self) -> None:
-        if self.multi_objective_aggregation != "sum_then_normalize":
-            raise ValueError(
-                "multi_objective_aggregation: the recipe compares sums of rewards; leave it at "
-                "sum_then_normalize"
-            )
-        if self.scale_rewards != "group":
-            raise ValueError(
-                f"scale_rewards={self.scale_rewards!r} has no effect: the recipe scales; leave it "
-                "unset, and choose a recipe (dr_grpo does not scale)"
-            )
+        def read(name: str) -> Any:
+            # Where a row has one turn, its ratio is that of the turn.
+            mixes = name != "importance_sampling_level" or not self._rows_are_turns
+            return getattr(self, name) if mixes else "token"
+
+        refuse((GRPO,), read)
         read_from = (SO_FAR, KEY) if self.state_choice == "key" else (SO_FAR,)
         for tool in self.tools or () if self.environment_factories else ():
             if inspect.ismethod(tool) and tool.__name__ in read_from:
