@@ -17,6 +17,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "agents": lab_tables.agents,
     "config-keys": lab_tables.config_keys,
     "dependencies": tables.dependencies,
+    "engine-options": tables.engine_options,
     "environment-options": lab_tables.environment_options,
     "findings": lab_tables.findings,
     "house": house.drawing,

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from enum import Enum
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
 from inspect import cleandoc, getsource
 from itertools import pairwise
@@ -206,6 +207,28 @@ def options(*command: str) -> str:
     examples = dedent(found.help.partition("Examples:\n")[2]).strip()
     listed = table(("option", "default", "meaning"), rows)
     return f"```sh\n{examples}\n```\n\n{listed}" if examples else listed
+
+
+ENGINE_OPTIONS = {
+    **{name: f"ascribe.engines.{name}.options" for name in ("trl", "verl")},
+    **{
+        name: f"ascribe.engines.adapters.{name}"
+        for name in ("areal", "skyrl", "tinker", "trinity", "verifiers")
+    },
+}
+"""The module with the ``OPTIONS`` of each engine; it does not import the engine."""
+
+
+def engine_options(engine: str) -> str:
+    """What becomes of the options of an engine that act on rewards or advantages."""
+    parts = []
+    for each in import_module(ENGINE_OPTIONS[engine]).OPTIONS:
+        rows = [(f"`{name}`", done, why) for name, done, why in each.rows()]
+        others = len(each.untouched)
+        said = f"Other options, which touch neither rewards nor advantages: {others}."
+        listed = [table(("option", "what Ascribe does", "why"), rows)] if rows else []
+        parts += [f"{each.source}:", *listed, said]
+    return "\n\n".join(parts)
 
 
 def dependencies(*groups: str) -> str:

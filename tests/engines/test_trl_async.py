@@ -4,6 +4,8 @@ Page: docs/engines/trl.md. vLLM and TRL's kernel for packed rows need a GPU; ``t
 what stands in for them.
 """
 
+import copy
+import json
 import pickle
 import threading
 from functools import partial
@@ -16,6 +18,7 @@ import numpy as np
 import pytest
 
 from ascribe import recipe
+from ascribe.steps.table import StepTable
 from tests.engines import trl_async_toys as toys
 from tests.engines.trl_tools import tool_model
 from tests.engines.trl_toys import ON_CPU, QUIET, logged, private_names
@@ -221,21 +224,85 @@ def play(loop: Any, count: int) -> list[Any]:
     return samples
 
 
-def test_sessions_over_http(made: Any) -> None:
-    """TRL's loop plays sessions against a server, and they come out with advantages of turns."""
+@pytest.mark.parametrize("template", ["as the model writes", "with other spaces"])
+def test_sessions_over_http(made: Any, template: str) -> None:
+    """TRL's loop plays sessions against a server; their turns have the advantages of messages.
+
+    Also where the template writes a call with other spaces than the model did, so that TRL
+    overwrites its tokens. A turn begins where its prompt ends.
+    """
     from ascribe.engines.trl.async_trainer import Crediting
 
-    credit = Crediting(recipe("gigpo"), "tool", "drop")
+    tokenizer = spaced(made[1]) if template == "with other spaces" else made[1]
+    method = recipe("sbc", states="exact")
     with toys.serve(made[2], made[1]) as url:
         options = {"tools": [toys.move], "max_tokens": 48, "vllm_server_url": url}
-        loop = toys.loop(made[1], credit, max_inflight_tasks=4, **options)
+        credit = Crediting(method, "tool", "drop")
+        loop = toys.loop(tokenizer, credit, max_inflight_tasks=4, **options)
         samples = play(loop, 3 * len(toys.MOVES))
-    turns = [per_turn(sample) for sample in samples]
-    assert max(len(set(values)) for values in turns) > 1
-    metrics: dict[str, Any] = {}
+    groups: dict[int, dict[str, Any]] = {}
+    for sample in samples:
+        groups.setdefault(sample.group_id, {})[sample.advantage.session] = sample
+    tokens = 0
+    for each in groups.values():
+        group = [sample for sample in each.values() if not np.isnan(sample.metrics["reward"])]
+        if len(each) < len(toys.MOVES) or not group:
+            continue
+        expected = iter(method(by_hand(group)).advantage)
+        for sample in group:
+            ids = [*sample.input_ids]
+            starts, values = [], []
+            for place, message in enumerate(sample.completion):
+                if message["role"] == "assistant":
+                    chat = [*sample.prompt, *sample.completion[:place]]
+                    prompt = tokenizer.apply_chat_template(
+                        chat, add_generation_prompt=True, tokenize=True, return_dict=False
+                    )
+                    assert ids[: len(prompt)] == prompt
+                    starts.append(len(prompt))
+                    values.append(next(expected))
+            learned = np.flatnonzero(sample.completion_mask)
+            turn = np.searchsorted(starts, learned, side="right") - 1
+            tokens += len(learned)
+            found = sample.advantage.tokens[learned]
+            np.testing.assert_allclose(found, np.array(values)[turn], atol=1e-6)
+    assert tokens > 100
+    metrics: dict[str, list[Any]] = {}
     while not loop.metrics_queue.empty():
-        metrics |= loop.metrics_queue.get()
+        for name, value in loop.metrics_queue.get().items():
+            metrics.setdefault(name, []).append(value)
     assert {"ascribe/signal_share", "rollout/turns_max"} <= metrics.keys()
+    assert not any(count for count, _ in metrics["ascribe/from_tokens_share"])
+    realigned, turns = np.sum(metrics["ascribe/realigned_share"], axis=0)
+    assert realigned > turns / 4 or tokenizer is made[1]
+
+
+def spaced(tokenizer: Any) -> Any:
+    """The tokenizer, with a template that writes calls with other spaces than the model does."""
+    other = copy.deepcopy(tokenizer)
+    other.chat_template = tokenizer.chat_template.replace('{"name": ', '{ "name":  ')
+    assert other.chat_template != tokenizer.chat_template
+    return other
+
+
+def by_hand(samples: list[Any]) -> Any:
+    """The steps of sessions, from their messages."""
+    rows = []
+    for number, sample in enumerate(samples):
+        state = sample.prompt[0]["content"]
+        for message in sample.completion:
+            if message["role"] == "tool":
+                state = message["content"]
+                continue
+            calls = [call["function"] for call in message.get("tool_calls") or ()]
+            action = json.dumps(calls) if calls else message.get("content", "").strip()
+            rows.append([number, state, action, 0.0])
+        rows[-1][-1] = sample.metrics["reward"]
+    numbers, states, actions, rewards = zip(*rows, strict=True)
+    step = [numbers[:row].count(number) for row, number in enumerate(numbers)]
+    columns = {"group": ["task"] * len(rows), "trajectory": numbers, "step": step}
+    columns |= {"state": states, "action": actions, "reward": rewards}
+    return StepTable.from_columns(columns)
 
 
 def test_a_harness_over_http(made: Any) -> None:
@@ -299,12 +366,19 @@ def check_run(result: Any) -> None:
 @pytest.mark.nightly
 @pytest.mark.usefixtures("on_cpu")
 def test_updates_of_the_whole_trainer(made: Any, tmp_path: Path) -> None:
-    """Rollouts are played in TRL's own process, by the weights of the last update."""
+    """Rollouts are played in TRL's own process, by the weights of the last update.
+
+    The template writes calls with other spaces than the model does.
+    """
     published = toys.Published(made[2])
     with toys.serve(made[2], made[1]) as url:
         args = {"max_steps": 2, "per_device_train_batch_size": 16, "vllm_server_base_url": url}
-        check_run(trainer(made, tmp_path, args=args, weight_transfer=published, recipe="gigpo"))
+        options = {"args": args, "weight_transfer": published, "recipe": "gigpo"}
+        result = trainer((made[0], spaced(made[1]), made[2]), tmp_path, **options)
+        check_run(result)
     assert published.syncs == 3
+    assert max(logged(result, "ascribe/realigned_share")) > 0.2
+    assert max(logged(result, "ascribe/from_tokens_share")) == 0
 
 
 @pytest.mark.nightly
@@ -406,6 +480,13 @@ def test_private_names(made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     theirs = (AsyncGRPOTrainer, AsyncRolloutWorker, _AsyncRolloutLoop)
     shared = {name for name in used if any(hasattr(each, name) for each in theirs)}
     assert shared == set(async_trainer.PRIVATE)
+    of_rows = {*vars(async_trainer.RowBuilder)} & {*vars(async_trainer.RowBuilder.__base__)}
+    overridden = {name for name in of_rows if not name.startswith("__")}
+    assert overridden == set(async_trainer.OF_ROWS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(async_trainer.RowBuilder.__base__, "append_turn", lambda self, turn: None)
+        with pytest.raises(ImportError, match=r"lacks append_turn\(kind\)"):
+            trainer(made, tmp_path, weight_transfer=toys.Published(made[2]))
     monkeypatch.setattr(_AsyncRolloutLoop, "_score_group", lambda self, members: members)
     with pytest.raises(ImportError, match=r"lacks _score_group\(group\)"):
         trainer(made, tmp_path, weight_transfer=toys.Published(made[2]))

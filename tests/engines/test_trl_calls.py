@@ -3,6 +3,8 @@
 Page: docs/engines/trl.md, "Rewards and states of single turns".
 """
 
+import json
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -10,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from ascribe import read_table
 from tests.engines import trl_toys as toys
+from tests.tool_model import CALL
 
 pytest.importorskip("trl")
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -116,25 +120,166 @@ def test_an_environment_s_fault_drops_its_group(
     assert "episode 0/0/1: turn_rewards is [nan" in caplog.text
 
 
-def test_a_key_that_the_environment_lacks_is_refused_before_it_is_played(rooms: Any) -> None:
-    class Keyless:
-        """An environment without a state."""
+class Unplayed:
+    """An environment without a state, which is refused before a tool is called."""
 
-        def reset(self, **_: Any) -> str:
-            """Begin an episode."""
-            return " You are in room 0."
+    def reset(self, **_: Any) -> str:
+        """Begin an episode."""
+        return " You are in room 0."
 
-        def move(self, room: int) -> str:
-            """Go to a room.
+    def move(self, room: int) -> str:
+        """Go to a room.
 
-            Args:
-                room: its number.
-            """
-            raise AssertionError("it was played")
+        Args:
+            room: its number.
+        """
+        raise AssertionError("it was played")
 
-        def get_reward(self) -> float:
-            """Nothing."""
-            return 0.0
+    def get_reward(self) -> float:
+        """Nothing."""
+        return 0.0
 
-    with pytest.raises(ValueError, match="state='key': Keyless has no attribute state_key"):
-        rooms(Keyless, state="key").train()
+
+class KeyMethod(Unplayed):
+    def state_key(self) -> str:
+        """A method is a tool for TRL."""
+        return "room 0"
+
+
+class RewardMethod(Unplayed):
+    def reward_so_far(self) -> float:
+        """A method is a tool for TRL."""
+        return 0.0
+
+
+class ObjectKey(Unplayed):
+    @property
+    def state_key(self) -> Any:
+        """An object, whose text has its address."""
+        return [self]
+
+
+class FunctionKey(Unplayed):
+    def reset(self, **given: Any) -> str:
+        """Begin an episode."""
+        self.state_key = lambda: "room 0"
+        return super().reset(**given)
+
+
+class BrokenKey(Unplayed):
+    @property
+    def state_key(self) -> str:
+        """Read before there is a room."""
+        return f"room {self.room}"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("environment", "error", "problem"),
+    [
+        (Unplayed, ValueError, "state='key': Unplayed has no attribute state_key"),
+        (KeyMethod, ValueError, "KeyMethod.state_key is a method, and TRL .* make it a property"),
+        (RewardMethod, ValueError, "RewardMethod.reward_so_far is a method, and TRL gives"),
+        (ObjectKey, ValueError, r"state_key of ObjectKey is \[<.* return a text of what it holds"),
+        (FunctionKey, ValueError, "state_key of FunctionKey is <function .* return a text"),
+        (BrokenKey, AttributeError, "'BrokenKey' object has no attribute 'room'"),
+    ],
+)
+def test_attributes_that_cannot_be_read_are_refused_before_an_environment_is_played(
+    rooms: Any, environment: type, error: type[Exception], problem: str
+) -> None:
+    with pytest.raises(error, match=problem):
+        rooms(environment, state="key").train()
+
+
+class Counting(Unplayed):
+    """Each move earns something; the reward of the episode leaves that out."""
+
+    def reset(self, **given: Any) -> str:
+        """Begin an episode."""
+        self.reward_so_far = 0.0
+        return super().reset(**given)
+
+    def move(self, room: int) -> str:
+        """Go to a room.
+
+        Args:
+            room: its number.
+        """
+        self.reward_so_far += 0.25
+        return f"You are in room {room}."
+
+
+class CountingAll(Counting):
+    """The reward of the episode is what was earned."""
+
+    def get_reward(self) -> float:
+        """Of the whole episode."""
+        return self.reward_so_far
+
+
+@pytest.mark.parametrize("environment", [Counting, CountingAll])
+def test_rewards_of_turns_that_the_episode_s_leaves_out_are_named_once(
+    rooms: Any, environment: type, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And in the same run, states and actions are those of TRL's messages."""
+    played: list[Any] = []
+
+    def note(prompts: Any, completions: Any, **_: Any) -> list[float]:
+        for prompt, said in zip(prompts, completions, strict=True):
+            texts = [f"{prompt[-1]['role']}: {prompt[-1]['content']}"]
+            for message in said:
+                if message["role"] == "tool":
+                    texts.append(f"tool: {message['content']}")
+                    continue
+                calls = [call["function"] for call in message.get("tool_calls") or ()]
+                said_plainly = message.get("content", "").strip()
+                written = [json.dumps(c, sort_keys=True, separators=(",", ":")) for c in calls]
+                played.append((texts.pop(), f"[{','.join(written)}]", said_plainly))
+        return [0.0] * len(prompts)
+
+    made = rooms(environment, reward_funcs=note, dump_dir=tmp_path)
+    made.train()
+    table = read_table(tmp_path / "rollouts_00000.parquet")
+    assert len(table) == len(played) > 8
+    for state, action, (shown, calls, said) in zip(
+        table.state.texts(), table.action.texts(), played, strict=True
+    ):
+        assert state == shown
+        assert action in {calls, calls[1:-1], said}
+    assert toys.logged(made, "ascribe/from_tokens_share") == [0]
+    names = (
+        "reward_so_far of Counting: 0.[257]+ in all for an episode to which the reward functions"
+    )
+    told = re.findall(names + r" gave 0; .* so its last turn gets -0.[257]+ besides", caplog.text)
+    assert len(told) == (environment is Counting)
+
+
+def test_two_spellings_of_a_call_are_one_action(
+    rooms: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model is made to write them; the rest is TRL's loop."""
+    from trl import GRPOTrainer
+
+    made = rooms(CountingAll, dump_dir=tmp_path)
+    calls = [CALL % ("move", "room", room) for room in (1, 2)]
+    calls += [call.replace('": ', '":') for call in calls]
+
+    def written(self: Any, prompt_ids: Any, *_: Any, **__: Any) -> Any:
+        texts = ["Done."] * len(prompt_ids) if turns else calls * 2
+        turns.append(len(texts))
+        return [[*made._texts(text)["input_ids"], made._texts.eos_token_id] for text in texts], None
+
+    turns: list[int] = []
+    monkeypatch.setattr(GRPOTrainer, "_generate_single_turn", written)
+    made.train()
+    table = read_table(tmp_path / "rollouts_00000.parquet")
+    first = [text for text, step in zip(table.action.texts(), table.step, strict=True) if step == 0]
+    assert (
+        first
+        == [
+            '{"arguments":{"room":1},"name":"move"}',
+            '{"arguments":{"room":2},"name":"move"}',
+        ]
+        * 4
+    )
+    assert turns == [8, 8]

@@ -55,6 +55,7 @@ def test_gigpo_is_that_of_the_dump(tmp_path: Path, caplog: pytest.LogCaptureFixt
     )
     kept = batches(made)
     assert caplog.text.count("With discount 0.95, a step gets") == 1
+    assert caplog.text.count("turn_rewards of the rollout_func: ") == 1  # their sum is no reward
     for number, batch in enumerate(kept):
         path = tmp_path / "dump" / f"rollouts_{number:05d}.parquet"
         table = read_table(path)
@@ -154,11 +155,26 @@ def test_keys_of_the_caller(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"scale_rewards": "batch"}, {"multi_objective_aggregation": "normalize_then_sum"}]
+    ("wrong", "problem"),
+    [
+        (
+            {"fingerprints": "ngram"},
+            "fingerprints is 'ngram', not .*fingerprint=\"ngram",
+        ),
+        ({"fingerprints": 9, "recipe": "bipace_q"}, "fingerprints is 9, and the model has 2 dec"),
+        ({"state": str.upper}, "state: there is no choice .* take key, .* a property state_key"),
+        (
+            {"state": "observations"},
+            "did you mean observation.* or return turn_states",
+        ),
+        ({"recipe": "pivotrl"}, "PivotRL is no recipe: .* the command ascribe pivots selects"),
+    ],
 )
-def test_what_would_have_no_effect_is_refused(wrong: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        toys.own_trainer(tmp_path, args=wrong)
+def test_arguments_that_mean_something_else_are_refused_with_what_to_do(
+    wrong: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        toys.own_trainer(tmp_path, **wrong)
 
 
 def test_every_private_name_of_trl_is_checked_when_a_trainer_is_made(tmp_path: Path) -> None:
@@ -181,7 +197,7 @@ def test_every_private_name_of_trl_is_checked_when_a_trainer_is_made(tmp_path: P
     del made._step
     with pytest.raises(ImportError, match="lacks _step, on which"):
         check_trl(made)
-    assert len(HOOKS) == 6
+    assert len(HOOKS) == 7
     page = (Path(__file__).parents[2] / "docs/engines/trl.md").read_text()
     assert all(f"`{name}`" in page for name in HOOKS)
     assert all(f" {release} " in page for release in RELEASES)

@@ -440,6 +440,13 @@ def test_settings_that_cannot_be_honoured_are_refused(
         toys.trainer(tmp_path, args=wrong)
 
 
+def test_one_ratio_for_a_row_of_several_decisions_is_refused(tmp_path: Path) -> None:
+    sequence = {"importance_sampling_level": "sequence", "loss_type": "grpo"}
+    toys.trainer(tmp_path, args=sequence)
+    with pytest.raises(ValueError, match="importance_sampling_level is 'sequence': all tokens"):
+        toys.trainer(tmp_path, args=sequence, layout="trajectory")
+
+
 @pytest.mark.parametrize("more", [{"vllm_mode": "server"}, {"vllm_tensor_parallel_size": 2}])
 def test_processes_that_would_wait_for_each_other_are_refused(
     more: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

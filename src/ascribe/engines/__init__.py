@@ -3,6 +3,7 @@
 from typing import Any
 
 from ascribe.estimators import DEFAULT, Recipe, recipe
+from ascribe.steps.hints import page
 
 
 def training_recipe(
@@ -15,5 +16,10 @@ def training_recipe(
     """
     if not isinstance(method, str):
         return method
+    if method.lower() == "pivotrl":
+        raise ValueError(
+            "PivotRL is no recipe: it trains on single turns of traces, which the command "
+            f"ascribe pivots selects: see {page('pivots')}"
+        )
     scale = {"scale": "equal"} if method == DEFAULT else {}
     return recipe(method, preset=preset, **scale | parameters)

@@ -8,21 +8,25 @@
     )
 
 TRL generates, runs tools and environments, computes rewards, and updates the model. A turn is a run
-of tokens that the model wrote between observations (``tool_mask``). The recipe credits the turns of
-a whole group, also where its members are spread over processes, and each turn's advantage replaces
-TRL's own on the turn's tokens.
+of tokens that the model wrote between observations (``tool_mask``). What it was shown and did is
+read from TRL's messages; from tokens where there are no others, as with a rollout function. The
+recipe credits the turns of a whole group, also where its members are spread over processes, and
+each turn's advantage replaces TRL's own on the turn's tokens.
 
 Page: docs/engines/trl.md. Private names of TRL: ``HOOKS``.
 """
 
 import inspect
+import logging
 import math
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import Any, SupportsFloat
+from typing import Any, SupportsFloat, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -57,18 +61,21 @@ from ascribe.engines.inputs import (
     with_tasks,
 )
 from ascribe.engines.metrics import Stopwatch
+from ascribe.engines.options import refuse
 from ascribe.engines.trl import last_checkpoint
+from ascribe.engines.trl.options import GRPO
 from ascribe.engines.trl.shares import credit_shares, needs_batch
+from ascribe.engines.trl.turns import Sources, conversation, from_chats
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.fingerprints import FloatMatrix
-from ascribe.fingerprints.capture import Places, capture
+from ascribe.fingerprints.capture import Places, capture, decoder_blocks
 from ascribe.sessions import Spans, State, from_sequences, spread
 from ascribe.sessions.endings import end_tokens, is_truncated
 from ascribe.sessions.spans import turn_starts
 from ascribe.steps.arrays import Floats, Ints
-from ascribe.steps.hints import page
+from ascribe.steps.hints import page, unknown
 from ascribe.steps.select import OnProblem
-from ascribe.steps.table import INPUT_COLUMNS, StepTable
+from ascribe.steps.table import INPUT_COLUMNS, Coded, StepTable
 
 RELEASES = ("1.14", "1.16")
 """The first and the last release of TRL that is tested."""
@@ -77,6 +84,7 @@ HOOKS: dict[str, tuple[str, ...]] = {
     "_generate": ("prompts",),
     "_generate_single_turn": ("prompt_ids", "images", "multimodal_fields"),
     "_generate_and_score_completions": ("inputs",),
+    "_prepare_inputs": ("generation_batch",),
     "_get_per_token_logps_and_entropies": (
         *("model", "input_ids", "attention_mask", "logits_to_keep", "batch_size"),
         "compute_entropy",
@@ -85,6 +93,9 @@ HOOKS: dict[str, tuple[str, ...]] = {
     "_logs": (),
 }
 """Private names of ``GRPOTrainer``: methods with arguments they must take, and attributes."""
+
+SO_FAR, KEY = "reward_so_far", "state_key"
+"""Attributes of environments that are read before each turn."""
 
 CARRIED = "ascribe_history"
 """Key of the state that a recipe carries on, among those of callbacks in ``trainer_state.json``."""
@@ -116,6 +127,16 @@ def check_trl(
         say_once(
             f"TRL {trl.__version__} is not tested, but has all that AscribeTrainer needs; tested "
             f"are the releases {' to '.join(RELEASES)}"
+        )
+
+
+def refuse_state(state: Any) -> None:
+    """Raise ValueError for a state that is not among those of ``State``."""
+    if not isinstance(state, str) or state not in get_args(State):
+        known = unknown("choice", state, get_args(State))
+        raise ValueError(
+            f"state: {known}; for states of your own take key, and give environments a property "
+            f"{KEY}, or return turn_states from a rollout_func"
         )
 
 
@@ -170,8 +191,13 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         dump_dir: str | Path | None = None,
         **options: Any,
     ) -> None:
-        refuse_unknown("state", state, State)
+        refuse_state(state)
         refuse_unknown("check", check, OnProblem)
+        if fingerprints is not None and type(fingerprints) is not int:
+            raise ValueError(
+                f"fingerprints is {fingerprints!r}, not the number of a decoder block such as -12; "
+                'to compare states by their words, give the recipe fingerprint="ngram" instead'
+            )
         self.recipe = training_recipe(recipe)
         self.layer = fingerprint_layer(self.recipe, fingerprints)
         self.state_choice, self.check, self.dump_dir = state, check, dump_dir
@@ -203,18 +229,34 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         self._entropies: Floats | None = None
         """Of the tokens of completions."""
         self._clock = Stopwatch()
+        self._sources = Sources()
+        self._told_totals = False
+
+    @property
+    def _rows_are_turns(self) -> bool:
+        """Whether a row has one turn."""
+        return not self.tools and self.rollout_func is None
 
     def _refuse_unsupported(self) -> None:
-        if self.multi_objective_aggregation != "sum_then_normalize":
-            raise ValueError(
-                "multi_objective_aggregation: the recipe compares sums of rewards; leave it at "
-                "sum_then_normalize"
-            )
-        if self.scale_rewards != "group":
-            raise ValueError(
-                f"scale_rewards={self.scale_rewards!r} has no effect: the recipe scales; leave it "
-                "unset, and choose a recipe (dr_grpo does not scale)"
-            )
+        def read(name: str) -> Any:
+            # Where a row has one turn, its ratio is that of the turn.
+            mixes = name != "importance_sampling_level" or not self._rows_are_turns
+            return getattr(self, name) if mixes else "token"
+
+        refuse((GRPO,), read)
+        read_from = (SO_FAR, KEY) if self.state_choice == "key" else (SO_FAR,)
+        for tool in self.tools or () if self.environment_factories else ():
+            if inspect.ismethod(tool) and tool.__name__ in read_from:
+                raise ValueError(
+                    f"{type(tool.__self__).__name__}.{tool.__name__} is a method, and TRL gives "
+                    "the methods of an environment to the model as tools: make it a property"
+                )
+        if self.layer is not None:
+            blocks = len(decoder_blocks(self.model)[1])
+            if not -blocks <= self.layer < blocks:
+                raise ValueError(
+                    f"fingerprints is {self.layer}, and the model has {blocks} decoder blocks"
+                )
         if self.state_choice == "key" and not (self.rollout_func or self.environment_factories):
             raise ValueError(
                 "state='key' needs turn_states of a rollout_func, or state_key of an environment"
@@ -249,7 +291,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
                 raise ValueError(no_history(self.recipe, resume_from_checkpoint, CARRIED))
             self._history = state.stateful_callbacks.get(CARRIED)
             self._step = state.global_step * self.args.gradient_accumulation_steps
-            # TRL generates at the start of an iteration; from there the first step goes on.
+            # TRL generates at the start of an iteration; its first steps are then left out.
             self._amid = self._step % self._steps_of_iteration
             self._step -= self._amid
         return super().train(resume_from_checkpoint, **options)
@@ -262,14 +304,15 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _generate(self, prompts: list[Any]) -> Any:
         for each in self.environments or () if self.state_choice == "key" else ():
-            if not hasattr(each, "state_key"):
-                raise ValueError(f"state='key': {type(each).__name__} has no attribute state_key")
+            _state(each)
         self._readings: list[Any] = []  # before each turn, of each environment
         generated = self._generated_by_trl(prompts)
         prompt_ids, completion_ids, masks, completions, _, self._given = generated[:6]
         if masks is None:
             masks = [[1] * len(ids) for ids in completion_ids]
         self._sequences = Sequences(prompt_ids, completion_ids, masks)
+        # Now, for reward functions get these messages too, and may change them.
+        self._texts_of_turns = self._read_messages(prompts, completions)
         cut = self._given.get("truncated") or [
             bool(self.tools and (each[-1].get("tool_calls") or each[-1]["role"] == "tool"))
             for each in completions
@@ -288,8 +331,33 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
     def _generate_single_turn(self, *given: Any, **options: Any) -> Any:
         # TRL's loop comes here once for each turn, after all tool calls of the turn before it.
         if self.environments and self.rollout_func is None:
-            self._readings.append(list(map(_reading, self.environments)))
+            keyed = self.state_choice == "key"
+            self._readings.append([_reading(each, keyed=keyed) for each in self.environments])
         return super()._generate_single_turn(*given, **options)
+
+    def _read_messages(
+        self, prompts: list[Any], completions: list[Any]
+    ) -> tuple[list[list[Any]], list[Any]] | None:
+        """The states of the turns of each row, and the actions of all, if TRL has their messages.
+
+        A rollout function gives tokens, of which TRL makes one message.
+        """
+        plain = not completions or isinstance(completions[0], str)
+        if plain or self.rollout_func is not None or not self._training:
+            return None
+        counts = [turn_starts(mask).size for mask in self._sequences.masks]
+        pairs = enumerate(zip(prompts, completions, strict=True))
+        chats = [conversation(*pair, trajectory=str(number)) for number, pair in pairs]
+        state: State = "observation" if self.state_choice == "key" else self.state_choice
+        table = from_chats(chats, counts, state)
+        read = self._sources.count(sum(counts), from_tokens=table is None)
+        self._note({"ascribe/from_tokens_share": read / max(sum(counts), 1)})
+        if table is None:
+            return None
+        bounds = pairwise(accumulate((len(chat.steps) for chat in chats), initial=0))
+        own = [slice(i, j if count else i) for (i, j), count in zip(bounds, counts, strict=True)]
+        states, actions = table.state.texts(), table.action.texts()
+        return [states[i] for i in own], [action for i in own for action in actions[i]]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> Tensors:
         if not self._training:
@@ -344,6 +412,8 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
                 given = [[now[row][name] for now in self._readings[:count]] for row, count in said]
                 if name == "turn_rewards":  # that of the last turn follows from the episode's
                     given = [np.diff(so_far, append=so_far[-1:]) for so_far in given]
+                else:
+                    given = [next((f for f in e if isinstance(f, ValueError)), e) for e in given]
             elif given is None and name == "turn_rewards":
                 given = [[0.0] * count for count in counts]
             elif given is None:
@@ -359,23 +429,51 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             places = len(sequences.prompts[row]) + starts[row]
             token_rewards[row][places[:-1]] = earned[:-1]
             token_rewards[row][-1] = finals[row] - sum(earned[:-1])
+            self._compare_totals(row, earned, finals[row])
+        states, actions = self._texts_of_turns or (None, None)
+        if self.state_choice == "key":
+            states = lists("turn_states", as_text)
         table, spans = from_sequences(
             tokens,
             [[0] * len(p) + m for p, m in zip(sequences.prompts, sequences.masks, strict=True)],
             group=groups,
             trajectory=members,
             decode=self._texts.decode,
-            state=self.state_choice,
-            keys=lists("turn_states", as_text) if self.state_choice == "key" else None,
+            state=self.state_choice if states is None else "key",
+            keys=states,
             truncated=self._truncated,
             token_rewards=token_rewards,
         )
+        if actions is not None:  # after the turns stand episodes in which the model wrote nothing
+            actions += [""] * (len(table) - len(actions))
+            table = replace(table, action=Coded.encode(actions))
         columns = {}
         for name in self.recipe.columns:
             if name in INPUT_COLUMNS and name != "entropy":
                 values = np.concatenate(lists(f"turn_{name}", float))
                 columns[name] = np.append(values, np.full(len(table) - values.size, np.nan))
         return with_first_tokens(with_columns(table, columns), spans, tokens, self.recipe), spans
+
+    def _compare_totals(self, row: int, earned: Sequence[float], final: float) -> None:
+        """Warn once if what the turns of an episode were given is not in its reward."""
+        given = self._given.get("turn_rewards")
+        name, total = "turn_rewards of the rollout_func", math.fsum(earned)
+        if given is None and self._readings:
+            environment = self.environments[row]
+            name = f"{SO_FAR} of {type(environment).__name__}"
+            before = self._readings[0][row]["turn_rewards"]
+            total = _reading(environment, keyed=False)["turn_rewards"] - before
+        rest = final - total
+        if self._told_totals or not any(earned[:-1]) or not abs(rest) > 1e-5 * max(1, abs(final)):
+            return
+        self._told_totals = True
+        logging.getLogger(__name__).warning(
+            "%s: %g in all for an episode to which the reward functions gave %g; the rewards of "
+            "its turns sum to the latter, so its last turn gets %+g besides. If no reward function "
+            "counts the rewards of turns, this takes them away again: have get_reward, or a reward "
+            "function, return their sum with what else the episode earns",
+            *(name, total, final, rest),
+        )
 
     def _columns(self, spans: Spans) -> dict[str, Floats]:
         """The columns that the recipe needs and the model gives."""
@@ -483,11 +581,17 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             self._entropies = scores[1].detach().float().cpu().numpy()
         return scores
 
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        inputs = super()._prepare_inputs(generation_batch)
+        if self._amid and self._training:  # the iteration is played again; its rest is trained
+            self._step, self._amid = self._step + self._amid, 0
+            inputs = super()._prepare_inputs(generation_batch)
+        return inputs
+
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
         """As GRPOTrainer's, with its time taken, and the carried state kept for a checkpoint."""
         with self._clock("update"):
             loss = super().training_step(model, inputs, num_items_in_batch)
-        self._step, self._amid = self._step + self._amid, 0
         finished = self._step % self._steps_of_iteration == 0
         if finished:
             spent = self._clock.lap()
@@ -513,12 +617,44 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             self._pending[name].append(value)
 
 
-def _reading(environment: Any) -> dict[str, Any]:
+def _reading(environment: Any, *, keyed: bool) -> dict[str, Any]:
     """What an environment says between two turns, under the names of a rollout function's lists."""
-    so_far = getattr(environment, "reward_so_far", 0.0)
-    key = as_text(getattr(environment, "state_key", None))
-    number = float(so_far) if isinstance(so_far, SupportsFloat) else np.nan
-    return {"turn_rewards": number, "turn_states": key}
+    so_far = _attribute(environment, SO_FAR, 0.0)
+    try:
+        number = float(so_far) if isinstance(so_far, SupportsFloat) else math.nan
+    except (TypeError, ValueError):  # an array
+        number = math.nan
+    said: dict[str, Any] = {"turn_rewards": number}
+    if keyed:
+        try:
+            said["turn_states"] = _state(environment)
+        except ValueError as problem:
+            said["turn_states"] = problem
+    return said
+
+
+def _state(environment: Any) -> str | None:
+    """The text of an environment's ``state_key``; ValueError if it has none."""
+    kind, value = type(environment).__name__, _attribute(environment, KEY, _attribute)
+    if value is _attribute:
+        raise ValueError(f"state='key': {kind} has no attribute {KEY}")
+    text = as_text(value)
+    if text is not None and re.search(" at 0x[0-9a-f]+>", text):
+        raise ValueError(
+            f"state='key': {KEY} of {kind} is {text}, whose text is another for each object; "
+            "return a text of what it holds"
+        )
+    return text
+
+
+def _attribute(environment: Any, name: str, default: Any) -> Any:
+    """An attribute of an environment; an error inside a property does not count as none."""
+    try:
+        return getattr(environment, name)
+    except AttributeError:
+        if inspect.getattr_static(environment, name, None) is not None:
+            raise
+        return default
 
 
 def _decisions(sequences: Sequences) -> tuple[Ints, Ints]:

@@ -138,6 +138,8 @@ class EpisodeTrainer(AscribeTrainer):
         refuse_unknown("layout", layout, Layout)
         refuse_unknown("states", states, States)
         self.layout, self.states, self.context = layout, states, context
+        turns = setup.turns(max_turns)
+        self._has_turn_rows = layout == "step" or turns == 1
         scoring = not (args.use_vllm or agents) and layout == "step"  # by the model, chat by chat
         self._of_environment = (
             "entropy",
@@ -175,7 +177,6 @@ class EpisodeTrainer(AscribeTrainer):
         self.shuffle_dataset = False
         self.scores = "score" in self.recipe.columns
         played_in = setup.with_expert() if self.scores else setup
-        turns = setup.turns(max_turns)
         self.corrections = corrections
         count = corrections.count if corrections else 0
         if problem := correction_problem(self.recipe, count, turns):
@@ -332,6 +333,10 @@ class EpisodeTrainer(AscribeTrainer):
 
     def _generated_by_trl(self, prompts: list[Any]) -> Any:  # noqa: ARG002 (they are played)
         return self._played
+
+    @property
+    def _rows_are_turns(self) -> bool:
+        return self._has_turn_rows
 
     def _calculate_rewards(self, inputs: Any, *_: Any, **__: Any) -> Any:
         every = len(inputs) * self.accelerator.num_processes
