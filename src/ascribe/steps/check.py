@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Brief, Floats, Ints
 from ascribe.steps.problems import Problem, ProblemKind, Severity, TableError, counted
-from ascribe.steps.returns import episode_return
+from ascribe.steps.returns import episode_outcome
 from ascribe.steps.starts import Starts, compare_starts
 from ascribe.steps.table import INPUT_COLUMNS, MISSING_STEP, Coded, StepTable
 
@@ -291,9 +291,9 @@ def penalty_only(valid: Bools, reward: Floats, trajectory: Ints, group: Ints) ->
     reward for these. Labels are contiguous from 0; ``group`` holds the group of each trajectory.
     """
     count, groups = group.size, int(group.max(initial=-1)) + 1
-    earned = segments.total(np.where(valid, reward, 0.0), trajectory, count)
+    earned = episode_outcome(np.where(valid, reward, 0.0), trajectory, count)
     invalid = segments.total((~valid).astype(np.float64), trajectory, count)
-    penalty = segments.total(np.where(valid, 0.0, reward), trajectory, count)
+    penalty = episode_outcome(np.where(valid, 0.0, reward), trajectory, count)
     same_earned = segments.constant(earned, group, groups)
     differ = ~segments.constant(invalid, group, groups) | ~segments.constant(penalty, group, groups)
     return same_earned & differ
@@ -628,7 +628,7 @@ class _TableChecker:
             uneven = attempts & (sampled > 1) & (sampled != usual)
             add(ProblemKind.UNEVEN_GROUPS, detail, uneven)
         self._check_repetitions(steps)
-        returns = episode_return(steps.reward, steps.trajectory, steps.trajectory_count)
+        returns = episode_outcome(steps.reward, steps.trajectory, steps.trajectory_count)
         penalised = penalty_only(steps.valid, steps.reward, steps.trajectory, group_of)
         equal = segments.constant(returns, group_of, groups) & (size > 1)
         add(ProblemKind.EQUAL_RETURNS, "has equal returns", equal & ~penalised)
