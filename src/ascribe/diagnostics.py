@@ -323,8 +323,9 @@ def wilson(rate: float, trials: float, z: float = NINETY_FIVE) -> tuple[float, f
     """Wilson's interval for a share: (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n)."""
     if trials < 1:
         raise ValueError("an interval needs at least one trial")
-    rate, square = min(max(rate, 0.0), 1.0), z**2 / trials  # a weighted mean may round beyond
+    square = z**2 / trials
     middle = rate + square / 2
-    reach = z * math.sqrt(rate * (1 - rate) / trials + square / (4 * trials))
+    # A weighted mean of shares may be beyond 0 or 1 by rounding.
+    reach = z * math.sqrt(max(rate * (1 - rate) / trials + square / (4 * trials), 0.0))
     low, high = (middle - reach) / (1 + square), (middle + reach) / (1 + square)
     return max(0.0, low), min(1.0, high)

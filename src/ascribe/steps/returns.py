@@ -39,7 +39,7 @@ def snap(values: Floats, size: Floats) -> Floats:
     """Sums, of which those that differ by rounding alone are made equal.
 
     Neighbours closer than ``ROUNDING`` times the larger of their ``size`` are one value: a number
-    of at most nine digits if there is one so near, else the smallest of them. Others stay.
+    of at most six digits if there is one so near, else the smallest of them. Others stay.
 
     Args:
         values: sums.
@@ -53,8 +53,8 @@ def snap(values: Floats, size: Floats) -> Floats:
     first = np.flatnonzero(apart)
     low, high = value[first], value[np.append(first[1:], value.size) - 1]
     near = np.maximum.reduceat(near, first)
-    # The ninth digit of the size: nothing shorter is sought.
-    digit = 8 - np.floor(np.log10(np.maximum(near / segments.ROUNDING, 1e-290)))
+    # The place of the sixth digit of the size. With more, numbers of chance would be near one.
+    digit = 5 - np.floor(np.log10(np.maximum(near / segments.ROUNDING, 1e-290)))
     power = 10.0 ** np.abs(digit)
     up = digit >= 0
     short = np.where(up, np.rint(low * power) / power, np.rint(low / power) * power) + 0.0
