@@ -11,9 +11,10 @@ from typer import Option
 
 from ascribe.cli import options, screen
 from ascribe.groups.keys import KeyQuality, StateKey, Tried, choose, keyed, measure, tools_before
+from ascribe.steps.check import check
 from ascribe.steps.files import Rollouts, write
 from ascribe.steps.hints import unknown
-from ascribe.steps.problems import counted
+from ascribe.steps.problems import TableError, counted
 from ascribe.steps.table import Coded
 
 MEANINGS = {
@@ -68,6 +69,9 @@ def states(
         screen.keep_inputs([file], [out], force=force)
     sessions = options.sessions(form, group, reward, state)
     rollouts = screen.open_rollouts(file, as_json=as_json, columns=columns, **sessions)
+    with screen.exits(file, as_json=as_json):
+        if len(rollouts.table) == 0:
+            raise TableError(check(rollouts.table).problems)
     table = replace(rollouts.table, state=_column(rollouts, text))
     true = None if truth is None else _column(rollouts, truth)
     key, tried = choose(table)
