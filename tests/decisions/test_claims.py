@@ -276,6 +276,16 @@ def test_a_version_that_tried_several_times_is_compared_with_itself() -> None:
     )
 
 
+def test_a_share_over_versions_is_not_called_one_of_so_many_sessions() -> None:
+    """One task, tried several times by an agent that wins and one that does not."""
+    rows = [*door(0, good=1.0), *door(1, good=0.3)]
+    found = decisions(with_columns(sessions(*rows), version=["a"] * 40 + ["b"] * 40))
+    fork = next(each for each in found.forks if each.state == "doors")
+    assert fork.strata == 2
+    assert fork.tasks == 1
+    assert "on average in" in fork.text
+
+
 def test_one_version_is_none() -> None:
     table = sessions(*door(0))
     one = decisions(with_columns(table, version=["a"] * 40))

@@ -88,6 +88,8 @@ class Decision:
         more: how many more attempts would probably settle it, of each task that counts; None if
             there is nothing to settle, or no number is known to do.
         attempts: how many attempts there are at these tasks.
+        strata: how many parts of the sessions were compared, each in itself: those of a task, or of
+            a version at a task.
         across: whether sessions of different tasks were compared with each other, so that the
             difference may be one of tasks.
         apart: whether some were compared that had not come to the same state, so that the
@@ -123,6 +125,7 @@ class Decision:
     q: float = math.nan
     more: int | None = None
     attempts: int = 0
+    strata: int = 1
     across: bool = False
     apart: bool = False
     ending: bool = False
@@ -169,7 +172,7 @@ class Decision:
     def text(self) -> str:
         """What was found, in one sentence."""
         where, first, other = self.where, self.better, self.worse
-        if self.binary and self.kind == FORK and self.tasks == 1:
+        if self.binary and self.kind == FORK and self.strata == 1:
             sides = [
                 f"{amount(each.won, share=True)} of {each.sessions}" for each in (first, other)
             ]
@@ -300,6 +303,7 @@ def compare(
         high=min(high, spread),
         p=min(1.0, found.p * tests),
         attempts=int(attempts.group_sizes[groups].sum()),
+        strata=int(compared.stratum.max()) + 1,
         across=attempts.across,
         apart=apart,
         ending=any(is_ending(*each) for each in ends),
