@@ -16,16 +16,12 @@ pytestmark = pytest.mark.unit
 COMMANDS = (
     "--version",
     "--help",
-    "recipes",
     "check FILE",
-    "check FILE --json",
     "credit FILE --out -",
-    "decisions FILE",
     "decisions FILE --json",
     "decisions FILE --fail-if success<0",
     "decisions FILE --fail-if success<2",
     "decisions FILE FILE --fail-if drop>0.5",
-    "show FILE",
     "states FILE",
 )
 
