@@ -68,6 +68,7 @@ NIGHTLY: dict[str, tuple[str, ...]] = {
     "learning_smollm2": TRL,
     "learning_team": (*TRL, "peft"),
     "memory": (),
+    "null_decisions": (),
     "papers": (*TRL, "minecraft_data", "peft"),
     "replay": ("minecraft_data",),
     "repository": (),

@@ -8,7 +8,12 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         from ascribe import __version__
 
-        print(__version__)
+        try:
+            print(__version__, flush=True)
+        except OSError as error:
+            from ascribe.cli.plain import unwritten
+
+            sys.exit(unwritten(error))
     else:
         from ascribe.cli import main as run
 

@@ -11,6 +11,7 @@ from ascribe.groups.responses import all_calls
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.check import Arranged, arrange, penalty_only
+from ascribe.steps.returns import episode_outcome
 from ascribe.steps.table import Coded, StepTable
 
 NINETY_FIVE = 1.959964
@@ -148,7 +149,7 @@ def sums(table: StepTable, credit: Credit) -> dict[str, Any]:
     steps = arrange(table)
     rows, advantage = steps.rows, credit.advantage[steps.rows]
     terms = {name: term.weight * term.values[rows] for name, term in credit.terms.items()}
-    returns = segments.total(steps.reward, steps.trajectory, steps.trajectory_count)
+    returns = episode_outcome(steps.reward, steps.trajectory, steps.trajectory_count)
     equal_returns = segments.constant(returns, steps.group_of_trajectory, steps.group_count)
     size = np.bincount(steps.group_of_trajectory, minlength=steps.group_count)
     penalised = penalty_only(steps.valid, steps.reward, steps.trajectory, steps.group_of_trajectory)
@@ -324,6 +325,7 @@ def wilson(rate: float, trials: float, z: float = NINETY_FIVE) -> tuple[float, f
         raise ValueError("an interval needs at least one trial")
     square = z**2 / trials
     middle = rate + square / 2
-    reach = z * math.sqrt(rate * (1 - rate) / trials + square / (4 * trials))
+    # A weighted mean of shares may be beyond 0 or 1 by rounding.
+    reach = z * math.sqrt(max(rate * (1 - rate) / trials + square / (4 * trials), 0.0))
     low, high = (middle - reach) / (1 + square), (middle + reach) / (1 + square)
     return max(0.0, low), min(1.0, high)

@@ -1,5 +1,6 @@
 """A trajectory that was copied under another name is told, and honest repetition is not blamed."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from ascribe import ProblemKind, StepTable, check, read_table, recipe, select
+from ascribe.steps.check import twins
 
 TWIN, EQUAL = ProblemKind.TWIN_TRAJECTORIES, ProblemKind.EQUAL_TRAJECTORIES
 Row = dict[str, Any]
@@ -117,3 +119,67 @@ def test_real_rollouts_are_not_blamed() -> None:
         kinds = {problem.kind for problem in check(table).problems}
         assert EQUAL in kinds
         assert TWIN not in kinds
+
+
+def wander(seed: int, originals: int, copies: int) -> StepTable:
+    """Sessions of eight steps through one series of rooms, and copies of them."""
+    random, rows = np.random.default_rng(seed), list[Row]()
+    for index in range(originals + copies):
+        if index < originals:
+            doors = random.integers(4, size=8).tolist()
+            reward = float(random.random() < 0.5)
+            rows += [
+                {"group": "g", "trajectory": f"t{index}", "step": step, "state": f"room {step}"}
+                | {"action": f"door {door}", "reward": reward * (step == 7)}
+                for step, door in enumerate(doors)
+            ]
+        else:
+            model = f"t{random.integers(originals)}"
+            rows += [
+                row | {"trajectory": f"t{index}"} for row in rows if row["trajectory"] == model
+            ]
+    return StepTable.from_dicts(rows)
+
+
+@pytest.mark.parametrize(("originals", "copies"), [(27, 3), (15, 15), (3, 27)])
+def test_copies_are_told_however_many_there_are(originals: int, copies: int) -> None:
+    for seed in range(10):
+        table = wander(seed, originals, copies)
+        equal, copied = twins(table)
+        assert copied.sum() == copies
+        assert equal.sum() <= 2 * copies
+        assert (copied & ~equal).sum() == 0
+
+
+@pytest.mark.parametrize("greed", [0.5, 0.9, 1.0])
+@pytest.mark.parametrize("length", [2, 3, 12])
+def test_honest_repetitions_are_no_copies(length: int, greed: float) -> None:
+    """Luck decides, so equal sessions earn differently; or a policy repeats itself in any task."""
+    blamed = 0
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        rows = walk(length, random, greed, trajectories=30)
+        won = {f"t{n}": float(random.random() < 0.5) for n in range(30)}
+        for row in rows:
+            row["reward"] *= won[row["trajectory"]]
+        blamed += int(twins(StepTable.from_dicts(rows))[1].sum() > 0)
+    assert blamed <= 1
+
+
+def test_two_plans_in_many_tasks_are_no_copies() -> None:
+    rows = [
+        {"group": f"g{group}", "trajectory": f"{group}/{number}", "step": step, "state": f"{step}"}
+        | {"action": ("left", "right")[number % 2], "reward": float(step == 4 and number % 2)}
+        for group in range(5)
+        for number in range(8)
+        for step in range(5)
+    ]
+    equal, copied = twins(StepTable.from_dicts(rows))
+    assert equal.all()
+    assert not copied.any()
+
+
+def test_fingerprints_that_differ_are_no_copies() -> None:
+    table = wander(0, 3, 27)
+    vectors = np.random.default_rng(0).normal(size=(len(table), 4)).astype(np.float32)
+    assert not twins(replace(table, fingerprint=vectors))[1].any()

@@ -133,3 +133,101 @@ def test_won_may_be_given_at_the_last_step_only(tmp_path: Path, won: str) -> Non
     (tmp_path / "won.jsonl").write_text("\n".join(lines), encoding="utf-8")
     shown = run("decisions", tmp_path / "won.jsonl", "--outcome", "won")
     assert "`1` won 100 % of 6, `0` 0 % of 6: certain" in flat(shown.stdout)
+
+
+# The gate.
+
+
+def released(folder: Path, name: str, tasks: dict[str, float | None], question: str = "q") -> Path:
+    """Ten sessions of each task, which all earned this; None for sessions without a reward."""
+    lines = [
+        json.dumps(
+            {"group": task, "trajectory": f"{task}/{number}", "step": 0, "action": "a"}
+            | {"state": f"{question} {task}", "reward": reward}
+        )
+        for task, reward in tasks.items()
+        for number in range(10)
+    ]
+    path = folder / f"{name}.jsonl"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+GATE = ("--fail-if", "drop > 0.1")
+
+
+def test_tasks_that_the_new_version_lacks_stop_the_gate(tmp_path: Path) -> None:
+    """A version that crashes in most tasks must not pass for what is left of it."""
+    old = released(tmp_path, "old", dict.fromkeys("abcde", 1.0))
+    for name, tasks in (
+        ("absent", {"e": 1.0}),
+        ("unlabelled", {"a": None, "b": None, "c": None, "d": None, "e": 1.0}),
+    ):
+        new = released(tmp_path, name, tasks)
+        stopped = run("decisions", old, new, *GATE)
+        assert stopped.exit_code == 2
+        assert "4 tasks cannot be compared" in flat(stopped.stderr)
+        assert all(f" {task} (" in flat(stopped.stderr) for task in "abcd")
+        assert "--allow-missing 4" in flat(stopped.stderr)
+        assert run("decisions", old, new, *GATE, "--allow-missing", 3).exit_code == 2
+        assert run("decisions", old, new, *GATE, "--allow-missing", 4).exit_code == 0
+        told = strict_json(run("decisions", old, new, *GATE, "--json").stdout)
+        assert list(told["missing"]) == [*"abcd"]
+        assert told["failed"] is False
+        assert run("decisions", old, new).exit_code == 0  # without a gate they are noted
+        assert "Not compared: 4 tasks, " in flat(run("decisions", old, new).stdout)
+    lost = released(tmp_path, "lost", dict.fromkeys("ae", 0.0))
+    assert run("decisions", old, lost, *GATE).exit_code == 1  # what is known is bad enough
+    assert run("decisions", old, old, *GATE).exit_code == 0
+
+
+def test_a_task_that_begins_otherwise_is_missing_too(tmp_path: Path) -> None:
+    old = released(tmp_path, "old", {"a": 1.0, "b": 1.0})
+    new = released(tmp_path, "new", {"a": 1.0})
+    other = released(tmp_path, "other", {"b": 1.0}, question="something else entirely")
+    new.write_text(f"{new.read_text()}\n{other.read_text()}", encoding="utf-8")
+    stopped = run("decisions", old, new, *GATE)
+    assert stopped.exit_code == 2
+    assert "b (the attempts begin in different states)" in flat(stopped.stderr)
+    assert run("decisions", old, other, *GATE).exit_code == 2  # nothing to compare
+
+
+def test_a_gate_that_cannot_judge_ends_with_code_2(tmp_path: Path, old: Path) -> None:
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"group": "a"', encoding="utf-8")
+    unlabelled = released(tmp_path, "unlabelled", {"a": None})
+    half = released(tmp_path, "half", {"a": None, "b": 1.0})
+    alone = released(tmp_path, "alone", {"b": 1.0})
+    for file in (broken, unlabelled, tmp_path / "absent.jsonl"):
+        assert run("decisions", file, "--fail-if", "success < 2").exit_code == 2
+        assert run("decisions", old, file, *GATE).exit_code == 2
+        assert run("decisions", file).exit_code in (1, 2)
+    # One file: a task without any reward may be one that was lost.
+    stopped = run("decisions", half, "--fail-if", "success < 0.5")
+    assert stopped.exit_code == 2
+    assert "a (no session of it counts)" in flat(stopped.stderr)
+    assert run("decisions", half, "--fail-if", "success < 0.5", "--allow-missing", 1).exit_code == 0
+    # Nothing was compared, so there is no answer to a question about decisions.
+    assert run("decisions", alone, "--fail-if", "difference > 0.1").exit_code == 2
+    assert run("decisions", alone, "--fail-if", "success < 0.1").exit_code == 0
+    assert run("decisions", alone, "--fail-if", "success > 0.1").exit_code == 1
+
+
+def test_an_error_in_a_gate_is_no_verdict(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("ascribe.cli.decisions.decisions_of", fail)
+    assert run("decisions", old, "--fail-if", "success < 2").exit_code == 2
+
+
+def test_few_states_are_printed_for_two_versions(tmp_path: Path) -> None:
+    rows = [
+        ("maze", [(f"room {n}", f"{(n + session) % 2}") for n in range(40)], float(session % 3 > 0))
+        for session in range(12)
+    ]
+    file = written(tmp_path / "long.parquet", sessions(*rows))
+    shown = run("decisions", file, file).stdout
+    assert shown.count("before") == 21
+    assert "20 more states" in shown or "19 more states" in shown
+    assert len(strict_json(run("decisions", file, file, "--json").stdout)["changes"]) > 30

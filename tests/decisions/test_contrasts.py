@@ -138,19 +138,19 @@ def test_discovery_rates_by_hand() -> None:
     assert discovery_rate([]).size == 0
 
 
-def test_more_sessions_are_needed_for_a_smaller_difference() -> None:
-    rng = np.random.default_rng(0)
-    side = np.arange(40) < 20
-    none = contrast((np.arange(40) % 2).astype(np.float64), side, none_(40), rng)
-    assert sessions_needed(none, 20, 20, 0.1) is None
-    small = contrast((np.arange(40) % 20 < 10 + 2 * side).astype(np.float64), side, none_(40), rng)
-    large = contrast((np.arange(40) % 20 < 10 + 6 * side).astype(np.float64), side, none_(40), rng)
-    few, many = (sessions_needed(found, 20, 20, 0.1) for found in (large, small))
+def test_more_sessions_are_needed_where_less_is_known() -> None:
+    assert sessions_needed(1.0, (20, 20), 1) is None
+    assert sessions_needed(0.5, (20, 20), 1) is None  # it may well be nothing
+    few, many = (sessions_needed(p, (20, 20), 5) for p in (0.03, 0.1))
     assert few is not None
     assert many is not None
-    assert few < many
-    assert math.isfinite(many)
+    assert 0 < few < many
+    again = sessions_needed(0.03, (20, 20), 50)
+    assert again is not None
+    assert again > few  # more tests ask for more
+    assert sessions_needed(0.03, (200, 200), 5) == pytest.approx(10 * few, rel=0.1)
 
 
-def none_(size: int) -> np.ndarray:
-    return np.zeros(size, dtype=np.int64)
+def test_few_sessions_on_a_side_need_a_test_at_all() -> None:
+    needed = sessions_needed(0.2, (1, 4), 1)
+    assert needed is None or math.comb(5 + needed, round((5 + needed) / 5)) >= 20

@@ -781,7 +781,7 @@ def _(rows: list[Row]) -> Found:
 @row_corruption(
     ProblemKind.ALL_STATES_DISTINCT,
     "a clock in the observation",
-    also=(ProblemKind.REWORDED_START,),
+    also=(ProblemKind.DIFFERENT_STARTS,),
 )
 def _(rows: list[Row]) -> Found:
     for number in of(rows, group=SECOND):

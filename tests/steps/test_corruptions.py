@@ -53,7 +53,7 @@ OF_CONVERSATIONS = {
     ProblemKind.CUT_RESPONSE,
     *(ProblemKind.OBSERVATION_IN_MASK, ProblemKind.REWARD_OFF_MASK),
     *(ProblemKind.LOST_RESPONSE, ProblemKind.REPEATED_CONVERSATION),
-    *(ProblemKind.UNLINKED_CONVERSATION, ProblemKind.BAD_REWARDS),
+    *(ProblemKind.UNLINKED_CONVERSATION, ProblemKind.BAD_REWARDS, ProblemKind.CUT_OFF),
 }
 """Kinds that a table of steps cannot have; they are tested in ``tests/sessions``."""
 

@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascribe.steps.returns import episode_return, penalties, reward_to_go
+from ascribe.steps.returns import (
+    episode_outcome,
+    episode_return,
+    penalties,
+    reward_to_go,
+    snap,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -117,3 +123,48 @@ def test_nothing_in_nothing_out():
 
 def test_penalties():
     assert penalties(np.array([True, False, True]), 0.1).tolist() == [0.0, 0.1, 0.0]
+
+
+def one_by_one(*sessions):
+    """The outcome of each list of rewards."""
+    trajectory = np.repeat(np.arange(len(sessions)), [len(rewards) for rewards in sessions])
+    return episode_outcome(np.concatenate(sessions), trajectory, len(sessions))
+
+
+def test_outcomes_that_differ_by_rounding_alone_are_one():
+    sums = one_by_one([0.1, 0.2, 0.3], [0.3, 0.2, 0.1], [0.6], [0.1, 0.2, -0.3], [0.0], [-0.0])
+    assert sums.tolist() == [0.6, 0.6, 0.6, 0.0, 0.0, 0.0]
+    assert not np.signbit(sums).any()
+    assert one_by_one([0.1] * 10).tolist() == [1.0]
+    assert one_by_one([0.1, 0.2, -0.3]).tolist() == [0.0]  # no win, with nothing beside it
+    thirds = one_by_one([1 / 3, 2 / 7, 1 / 9], [1 / 9, 1 / 3, 2 / 7], [2 / 7, 1 / 9, 1 / 3])
+    assert np.unique(thirds).size == 1
+
+
+def test_outcomes_that_differ_for_real_stay_as_they_are():
+    values = np.array([1e100, 1 / 3, 1 / 3 + 1e-9, 0.7000001, 0.7, 123456789012345.0, 2e-300, 0.0])
+    assert snap(values, np.abs(values)).tolist() == values.tolist()
+    assert one_by_one([1e9], [0.001], [0.002]).tolist() == [1e9, 0.001, 0.002]
+    assert snap(np.zeros(0), np.zeros(0)).size == 0
+
+
+@given(seeds)
+def test_neither_order_nor_scale_tells_equal_outcomes_apart(seed):
+    random = np.random.default_rng(seed)
+    count = int(random.integers(1, 30))
+    cents = random.integers(-100, 100, (count, 12)) * (random.random((count, 12)) < 0.5)
+    reward, trajectory = (cents / 100.0).ravel(), np.repeat(np.arange(count), 12)
+    exact = cents.sum(axis=1)
+    for factor in (1.0, 7.3, 1e-6, 1e6):
+        found = episode_outcome(factor * reward, trajectory, count)
+        assert np.array_equal(
+            np.unique(found, return_inverse=True)[1], np.unique(exact, return_inverse=True)[1]
+        )
+        assert np.array_equal(found > 0, exact > 0)
+        assert found == pytest.approx(factor * exact / 100, rel=1e-12, abs=1e-12 * factor)
+    # Another order of the steps, and of the trajectories.
+    mixed = random.permuted(reward.reshape(count, 12), axis=1)
+    assert episode_outcome(mixed.ravel(), trajectory, count).tolist() == (exact / 100).tolist()
+    order = random.permutation(count)
+    shuffled = episode_outcome(reward.reshape(count, 12)[order].ravel(), trajectory, count)
+    assert np.array_equal(shuffled, (exact / 100)[order])

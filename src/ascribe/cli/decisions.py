@@ -3,9 +3,11 @@
 import math
 import operator
 import re
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 from rich.table import Table
 from rich.text import Text
@@ -20,14 +22,14 @@ from ascribe.decisions import (
     Outcome,
     Scope,
     decisions_of,
-    left_out,
     usable,
 )
 from ascribe.decisions.decision import signed
-from ascribe.decisions.versions import Change, changes
+from ascribe.decisions.versions import Change, compare_versions
 from ascribe.sessions.formats import SessionOptions
+from ascribe.steps.files import Rollouts
 from ascribe.steps.hints import unknown
-from ascribe.steps.problems import counted
+from ascribe.steps.problems import counted, one_line
 from ascribe.steps.table import KNOWN_COLUMNS
 
 OPERATORS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
@@ -36,6 +38,10 @@ FIELDS = {
     2: ("drop", "old", "new", "low", "high", "p", "q", "old_sessions", "new_sessions"),
 }
 """What a condition may name, by the number of files."""
+OF_FILE = ("success", "certain", "sessions")
+"""Those that a file has without any comparison."""
+MOST_CHANGES = 20
+"""States that are printed for two versions, the surest changes first."""
 
 
 @options.reads_sessions
@@ -77,6 +83,15 @@ def decisions(
             show_default=False,
         ),
     ] = None,
+    allow_missing: Annotated[
+        int,
+        Option(
+            help="How many tasks --fail-if may go without: those of the old version that the new "
+            "one has no session of, none with a reward, or one that begins otherwise; for one file "
+            "those without any reward.",
+            min=0,
+        ),
+    ] = 0,
     as_json: options.Json = False,
     _quiet: options.Quiet = False,
 ) -> None:
@@ -86,6 +101,9 @@ def decisions(
     each session counts once. Where states rarely recur, compares kinds of decisions over all tasks.
     A decision is certain at a false discovery rate (q) of at most 10 %. With two files, prints what
     changed from the old version of the agent to the new one.
+
+    With --fail-if, the exit code is 0 if the condition does not hold, 1 if it does, and 2 if that
+    cannot be told: a wrong call, a file that cannot be read, tasks that are missing.
 
     Examples:
         ascribe decisions examples/conversations.jsonl
@@ -100,38 +118,100 @@ def decisions(
         screen.wrong_call("--by, --scope and --outcome are for one file", "leave them out for two")
     terms = [] if fail_if is None else _terms(fail_if, len(files))
     wanted = {*KNOWN_COLUMNS, "won", "rewritten"}
-    read = [
-        screen.open_rollouts(
-            file, as_json=as_json, wanted=wanted.__contains__, columns=columns, **sessions
-        )
-        for file in files
-    ]
-    with screen.exits(files[0], as_json=as_json):
-        if len(files) == 1:
-            found = decisions_of(read[0], by=by, scope=scope, outcome=outcome)
-            described = [_numbers(found), *(_flat(each) for each in found.decisions)]
-            shown = found.as_dict()
-        else:
-            kept = [usable(rollouts) for rollouts in read]
-            changed = changes(*(rollouts.table for rollouts, _ in kept))
-            notes = left_out(sum(dropped for _, dropped in kept))
-            described = [each.as_dict() for each in changed]
-            shown = {"changes": described, "notes": notes}
-    failing = _failing(terms, described)
-    if as_json:
+    with _judging(fail_if):
+        read = [
+            screen.open_rollouts(
+                file, as_json=as_json, wanted=wanted.__contains__, columns=columns, **sessions
+            )
+            for file in files
+        ]
+        with screen.exits(files[0], as_json=as_json):
+            if len(files) == 1:
+                found = decisions_of(read[0], by=by, scope=scope, outcome=outcome)
+                described = [_numbers(found), *(_flat(each) for each in found.decisions)]
+                missing = dict.fromkeys(found.missing, "no session of it counts")
+                shown = found.as_dict()
+            else:
+                changed, missing, notes = _two_versions(*read)
+                described = [each.as_dict() for each in changed]
+                shown = {"changes": described, "notes": notes}
+        failing = _failing(terms, described)
         balances = [each.balance and each.balance.as_dict() for each in read]
-        screen.print_json({**shown, "balance": balances, "failed": bool(failing)})
-    elif len(files) == 1:
-        print_decisions(found)
-    else:
-        _print_changes(changed)
-        _print_notes(notes)
+        shown |= {"missing": missing, "balance": balances, "failed": bool(failing)}
+        if as_json:
+            screen.print_json(shown)
+        elif len(files) == 1:
+            print_decisions(found)
+        else:
+            _print_changes(changed)
+            _print_notes(notes)
+        if terms and not failing:
+            if len(missing) > allow_missing:
+                _refuse_missing(missing, allow_missing)
+            if len(files) == 1 and not _comparable(terms, found):
+                screen.wrong_call(
+                    f"nothing was compared, so '{screen.safe(fail_if)}' has no answer"
+                )
     if failing:
         said = failing[0].get("text") or ", ".join(
             f"{name} {failing[0][name]:.3g}" for name, _, _ in terms
         )
         tell("error", f"failed: {screen.safe(fail_if)}: {screen.safe(said, 400)}")
         raise Exit(1)
+
+
+@contextmanager
+def _judging(condition: str | None) -> Iterator[None]:
+    """With a condition, exit with code 2 for whatever goes wrong inside: 1 says that it holds."""
+    try:
+        yield
+    except Exit as end:
+        raise Exit(2) if condition is not None and end.exit_code == 1 else end from None
+    except OSError:
+        raise
+    except Exception:
+        if condition is None:
+            raise
+        traceback.print_exc()
+        raise Exit(2) from None
+
+
+def _two_versions(
+    old: Rollouts, new: Rollouts
+) -> tuple[tuple[Change, ...], dict[str, str], list[str]]:
+    """What changed, tasks of the old version that are not compared with the reason, and notes."""
+    before, now = usable(old), usable(new)
+    found = compare_versions(before.rollouts.table, now.rollouts.table)
+    lost = dict.fromkeys(now.lost, "no session of the new version counts")
+    missing = {task: lost.get(task, why) for task, why in found.missing.items()}
+    parts = (("old", before), ("new", now))
+    notes = [f"Of the {name} version: {note}" for name, part in parts for note in part.notes]
+    for why in dict.fromkeys(missing.values()):
+        tasks = [one_line(task, 60) for task, reason in missing.items() if reason == why]
+        notes.append(f"Not compared: {counted(len(tasks), 'task')}, {why}: {', '.join(tasks)}.")
+    if found.copies:
+        notes.append(
+            f"{counted(found.copies, 'session')} look like copies of another one. Nothing is surer "
+            "than it is with each of them counted once."
+        )
+    return found.changes, missing, notes
+
+
+def _refuse_missing(missing: Mapping[str, str], allowed: int) -> NoReturn:
+    """Say which tasks are missing, all of them, and exit with code 2."""
+    listed = ", ".join(f"{screen.safe(task)} ({why})" for task, why in missing.items())
+    said = f"more than the {allowed:,} allowed" if allowed else "so --fail-if cannot be judged"
+    screen.wrong_call(
+        f"{counted(len(missing), 'task')} cannot be compared, {said}: {listed}",
+        f"let the agent try them, or allow it: --allow-missing {len(missing)}",
+    )
+
+
+def _comparable(terms: Sequence[tuple[str, str, float]], found: Decisions) -> bool:
+    """Whether anything was tested that the condition asks for."""
+    return any(name in OF_FILE for name, _, _ in terms) or any(
+        not math.isnan(each.p) for each in found.decisions
+    )
 
 
 def _terms(condition: str, files: int) -> list[tuple[str, str, float]]:
@@ -175,8 +255,8 @@ def _numbers(found: Decisions) -> dict[str, Any]:
 
 def _flat(decision: Decision) -> dict[str, Any]:
     means = {"better": decision.better.mean, "worse": decision.worse.mean}
-    sessions = decision.better.sessions + decision.worse.sessions
-    return {**decision.as_dict(), **means, "sessions": sessions, "certain": None}
+    flat = {**decision.as_dict(), **means, "sessions": decision.sessions, "certain": None}
+    return flat | ({"q": None} if decision.doubt else {})  # nothing is claimed
 
 
 def print_decisions(found: Decisions) -> None:
@@ -190,11 +270,12 @@ def print_decisions(found: Decisions) -> None:
         table.add_column("decision")
         for each in tested:
             ends = (signed(end, points=found.binary) for end in (each.low, each.high))
+            doubt = f": perhaps {each.doubt}" if each.doubt else ""
             table.add_row(
                 signed(each.difference, points=found.binary),
                 " to ".join(ends),
                 f"{each.q:.2g}",
-                Text(screen.safe(each.text, 600)),
+                Text(screen.safe(each.text + doubt, 600)),
                 style="" if each.certain else "dim",
             )
         screen.out.print(table)
@@ -219,7 +300,8 @@ def print_sentence(found: Decisions) -> None:
 
 
 def _print_changes(changed: Sequence[Change]) -> None:
-    for number, each in enumerate(changed):
+    told = [each for each in changed[1:] if not math.isnan(each.p)][:MOST_CHANGES]
+    for number, each in enumerate([changed[0], *told]):
         style = "" if not each.certain else "red" if each.drop > 0 else "green"
         line = Text(screen.safe(f"{each.text[:1].upper()}{each.text[1:]}.", 1000), style=style)
         if number == 0:
@@ -229,3 +311,6 @@ def _print_changes(changed: Sequence[Change]) -> None:
         screen.out.print(line)
     if len(changed) == 1:
         screen.out.print(Text("No state was met by sessions of both versions."))
+    elif more := len(changed) - 1 - len(told):
+        few = "with too few sessions to tell, or less sure; --json lists all."
+        screen.print_summary(Text(f"{counted(more, 'more state')} {few}", "dim"))

@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from inspect import cleandoc
 from pathlib import Path
 from textwrap import dedent, indent
@@ -56,7 +57,10 @@ def tell(kind: str, text: str) -> None:
     mark = f"{kind}:"
     if "NO_COLOR" not in os.environ:
         mark = typer.style(mark, fg=COLORS[kind], bold=True)
-    typer.echo(f"{mark} {text}", err=True)
+    try:
+        typer.echo(f"{mark} {text}", err=True)
+    except OSError:  # nobody reads it; the exit code still tells
+        _to_nowhere(sys.stderr)
 
 
 def tell_error(message: str, hint: str = "") -> None:
@@ -107,13 +111,38 @@ def tell_usage(error: TyperException) -> None:
     tell_error(one_line(message, 400), hint)
 
 
+def _to_nowhere(stream: Any) -> None:
+    """Drop what is still to be written, which would fail once more when Python ends."""
+    with suppress(AttributeError, OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def unwritten(error: OSError) -> int:
+    """The exit code if standard output cannot be written.
+
+    Nothing is told about a reader that has gone away: it has read what it wanted.
+    """
+    _to_nowhere(sys.stdout)
+    if not isinstance(error, BrokenPipeError):
+        tell("error", f"cannot write to standard output: {error.strerror or error}")
+    return 2
+
+
 class PlainHelp:
     """Help and errors of a command or a group; its docstring may end with ``Examples:``."""
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
         """Run the command; usage errors are printed as all others."""
+        shown = sys.stdout
         try:
             code = super().main(*args, standalone_mode=False, **extra)  # type: ignore[misc]
+            if standalone_mode and sys.stdout is not None:
+                sys.stdout.flush()
+        except SystemExit:
+            if sys.stdout is shown:
+                raise
+            sys.stdout = shown  # typer replaces it where a pipe is closed, and exits with code 1
+            code = unwritten(BrokenPipeError())
         except TyperException as error:
             if not standalone_mode:
                 raise
@@ -123,10 +152,11 @@ class PlainHelp:
             tell("error", "stopped")
             code = 1
         except OSError as error:  # such as a name that is too long, or a full disk
-            if isinstance(error, BrokenPipeError):
-                raise
-            tell("error", error.strerror or type(error).__name__)
             code = 2
+            if isinstance(error, BrokenPipeError) or error.filename is None:
+                code = unwritten(error)
+            else:
+                tell("error", error.strerror or type(error).__name__)
         if standalone_mode:
             sys.exit(code)
         return code

@@ -35,8 +35,15 @@ from ascribe.steps.table import KNOWN_COLUMNS
 if TYPE_CHECKING:
     from ascribe.sessions.formats import SessionOptions
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command line, which knows the exit code; Rich exits with code 1."""
+        raise BrokenPipeError
+
+
+out = _Console(highlight=False)
+err = _Console(stderr=True, highlight=False)
 
 FIRST_LINE, MOST_WAIT = 10.0, 300.0
 """Seconds until the first line of progress without a terminal, and at most between two."""
@@ -204,6 +211,8 @@ def exits(
         yield
     except TableError as error:
         refuse(error, as_json=as_json, file=getattr(error, "path", file))
+    except BrokenPipeError:
+        raise
     except OSError as error:
         path = error.filename if isinstance(error.filename, str) else out or file
         verb = "open" if out is None else "open or write"
@@ -217,6 +226,8 @@ def written(path: Path) -> Iterator[None]:
     """Exit with code 2 if this file or folder cannot be written inside."""
     try:
         yield
+    except BrokenPipeError:
+        raise
     except OSError as error:
         wrong_call(f"cannot write {quoted(path)}: {error.strerror or error}")
     except TableError as error:

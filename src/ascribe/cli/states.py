@@ -12,9 +12,10 @@ from typer import Option
 from ascribe.cli import options, screen
 from ascribe.groups.keys import KeyQuality, StateKey, Tried, choose, keyed, measure, tools_before
 from ascribe.sessions.formats import SessionOptions
+from ascribe.steps.check import check
 from ascribe.steps.files import Rollouts, write
 from ascribe.steps.hints import unknown
-from ascribe.steps.problems import counted
+from ascribe.steps.problems import TableError, counted
 from ascribe.steps.table import Coded
 
 MEANINGS = {
@@ -66,6 +67,9 @@ def states(
         screen.check_suffix(out)
         screen.keep_inputs([file], [out], force=force)
     rollouts = screen.open_rollouts(file, as_json=as_json, columns=columns, **sessions)
+    with screen.exits(file, as_json=as_json):
+        if len(rollouts.table) == 0:
+            raise TableError(check(rollouts.table).problems)
     table = replace(rollouts.table, state=_column(rollouts, text))
     true = None if truth is None else _column(rollouts, truth)
     key, tried = choose(table)

@@ -1,23 +1,25 @@
 """Decisions: which action in which state decided the outcome, and how sure that is."""
 
 import math
-from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ascribe.decisions.attempts import Attempts, Outcome, Scope, attempts
-from ascribe.decisions.contrasts import LEVEL
-from ascribe.decisions.decision import CONSEQUENCES, FORK, Decision, Side, certainty, rated
+from ascribe.decisions.attempts import Attempts, Outcome, Scope, attempts, without
+from ascribe.decisions.contrasts import LEVEL, sessions_needed
+from ascribe.decisions.decision import CONSEQUENCES, FORK, Decision, Side, amount, certainty, rated
 from ascribe.decisions.forks import forks
 from ascribe.decisions.kinds import kinds
 from ascribe.estimators import RECIPES
 from ascribe.groups.keys import keyed, propose, tools_before
-from ascribe.steps.arrays import Bools, Brief, Ints
+from ascribe.steps import segments
+from ascribe.steps.arrays import Bools, Brief, Ints, Objects
+from ascribe.steps.check import starts_of
 from ascribe.steps.files import Rollouts
 from ascribe.steps.hints import option
-from ascribe.steps.problems import Severity, TableError, counted
+from ascribe.steps.problems import ProblemKind, Severity, TableError, counted, one_line
 from ascribe.steps.select import select
 from ascribe.steps.table import StepTable
 
@@ -41,8 +43,12 @@ ONE_EACH = (
     "shown compares sessions of different tasks: a difference may come from the tasks, so none is "
     "called certain. To be sure, let the agent try some tasks several times."
 )
-FEWEST_TOLD = 8
-"""Different sessions without which it may be chance that each occurs twice."""
+NONE_ALIKE = (
+    "No task has several attempts that begin alike. What is shown compares attempts that were "
+    "asked different things: a difference may come from that, so none is called certain."
+)
+MOST_VERSIONS, MOST_NAMED = 12, 8
+"""Versions that a note lists, those with the most sessions, and tasks."""
 CONSEQUENCE = "Length and giving up may follow from how a session went as well as decide it."
 
 
@@ -58,6 +64,8 @@ class Decisions(Brief):
         binary: whether every return is 0 or 1.
         untested: how many forks have too few sessions for a test, those that are not listed too.
         notes: what cannot be said, and why.
+        unlike: tasks whose attempts may not be compared with each other.
+        missing: tasks of which nothing counts, such as those without any reward.
 
     Example:
         >>> from ascribe.decisions import decisions
@@ -65,7 +73,7 @@ class Decisions(Brief):
         >>> found.sessions, found.tasks, len(found.certain)
         (3, 1, 0)
         >>> found.advice
-        'Sample about 6 more attempts of this task.'
+        'Sample more attempts of this task: so few cannot tell.'
     """
 
     decisions: tuple[Decision, ...]
@@ -75,6 +83,8 @@ class Decisions(Brief):
     binary: bool
     untested: int
     notes: tuple[str, ...] = ()
+    unlike: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
     @property
     def forks(self) -> tuple[Decision, ...]:
@@ -114,6 +124,9 @@ class Decisions(Brief):
         if self.decisions and (more := self.decisions[0].more):
             which = "this task" if self.decisions[0].tasks == 1 else "each of these tasks"
             return f"Sample about {counted(more, 'more attempt')} of {which}."
+        if self.decisions and math.isnan(self.decisions[0].p) and not self.decisions[0].doubt:
+            which = "this task" if self.decisions[0].tasks == 1 else "these tasks"
+            return f"Sample more attempts of {which}: so few cannot tell."
         if self.decisions and self.decisions[0].apart:
             return f"Name states that recur, such as with {option('by', 'key')}."
         if self.sessions == self.tasks:
@@ -131,11 +144,37 @@ class Decisions(Brief):
             "untested": self.untested,
             "decisions": [each.as_dict() for each in self.decisions],
             "notes": list(self.notes),
+            "unlike": list(self.unlike),
+            "missing": list(self.missing),
         }
 
 
-def usable(rollouts: Rollouts) -> tuple[Rollouts, int]:
-    """The rollouts without groups that have fatal problems, and how many groups these are.
+class Usable(NamedTuple):
+    """The rollouts that count, and what does not."""
+
+    rollouts: Rollouts
+    unrewarded: int
+    """Sessions without a reward."""
+    broken: int
+    """Groups with fatal problems."""
+    lost: tuple[str, ...]
+    """Names of the groups of which nothing counts."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was left out, in sentences; none if nothing was."""
+        notes = []
+        if self.unrewarded:
+            said = counted(self.unrewarded, "session")
+            notes.append(f"Left out: {said} without a reward; the others at their tasks count.")
+        if self.broken:
+            said = counted(self.broken, "group")
+            notes.append(f"Left out: {said} with broken rows; ascribe check says more.")
+        return tuple(notes)
+
+
+def usable(rollouts: Rollouts) -> Usable:
+    """The rollouts without sessions that have no reward, and groups that have fatal problems.
 
     Raises:
         TableError: if nothing is left.
@@ -143,11 +182,16 @@ def usable(rollouts: Rollouts) -> tuple[Rollouts, int]:
     selection = select(rollouts.table, "drop", severity=Severity.FATAL)
     if not selection.keep.any():
         raise TableError(selection.report.problems)
+    missing = ProblemKind.MISSING_REWARD
+    unrewarded = sum(each.count for each in selection.report.problems if each.kind is missing)
+    broken = sum(why != missing.label for why in selection.dropped.values())
+    lost = tuple(selection.dropped)
     if selection.keep.all():
-        return rollouts, 0
+        return Usable(rollouts, unrewarded, broken, lost)
     rows = np.flatnonzero(selection.keep)
     kept = (rollouts.table.take(rows), rollouts.carried.take(rows), rollouts.credit.take(rows))
-    return replace(rollouts, table=kept[0], carried=kept[1], credit=kept[2]), len(selection.dropped)
+    rest = replace(rollouts, table=kept[0], carried=kept[1], credit=kept[2])
+    return Usable(rest, unrewarded, broken, lost)
 
 
 def decisions_of(
@@ -164,7 +208,8 @@ def decisions_of(
     Raises:
         TableError: if no group of the file can be compared.
     """
-    kept, dropped = usable(rollouts)
+    part = usable(rollouts)
+    kept = part.rollouts
     states = state_labels(kept.table, by)
     found = decisions(
         kept.table,
@@ -174,13 +219,7 @@ def decisions_of(
         scope=scope,
         outcome=outcome,
     )
-    return replace(found, notes=(*found.notes, *left_out(dropped)))
-
-
-def left_out(dropped: int) -> list[str]:
-    """The note that groups were left out; none if none were."""
-    note = f"Left out: {counted(dropped, 'group')} with broken rows; ascribe check says more."
-    return [note] if dropped else []
+    return replace(found, notes=(*found.notes, *part.notes), missing=part.lost)
 
 
 def state_labels(table: StepTable, by: By) -> Ints | None:
@@ -228,53 +267,133 @@ def decisions(
     """
     rng = np.random.default_rng(0) if rng is None else rng
     options: Any = {"won": won, "states": states, "rewritten": rewritten, "outcome": outcome}
-    tried = attempts(table, scope=scope, **options)
+    whole = tried = attempts(table, scope=scope, **options)
+    steps = whole.steps
+    sessions, tasks = steps.trajectory_count, steps.group_count
+    unlike, notes = _unlike(whole)
+    if unlike.any() and (whole.group_sizes[~unlike] > 1).any():
+        tried = without(whole, unlike[steps.group_of_trajectory], scope=scope, **options)
+    elif unlike.any():
+        tried = replace(whole, across=True)
     found, untested = forks(tried, rng)
-    notes = []
-    sessions, tasks = tried.steps.trajectory_count, tried.steps.group_count
     if sessions == tasks:
         tried = tried if tried.across else attempts(table, scope="batch", **options)
         notes.append(ONE_EACH)
-    if tried.spread == 0:
-        notes.append(f"Every session earned {tried.outcome[0]:.3g}.")
-    if (times := _copies(tried)) > 1:
-        notes.append(
-            f"Every session occurs {times} times, step for step. If these are copies and no "
-            "attempts, remove them: they make everything look surer than it is."
-        )
-    pooled = kinds(tried, rng)
-    if any(each.kind in CONSEQUENCES for each in pooled):
+    if whole.spread == 0:
+        notes.append(f"Every session earned {whole.outcome[0]:.3g}.")
+    notes += _about_versions(whole)
+    found = _settled(found + kinds(tried, rng))
+    if any(each.kind in CONSEQUENCES for each in found):
         notes.append(CONSEQUENCE)
-    found += pooled
-    # What is not claimed must not make it easier for others to be found.
-    families = ([each for each in found if bool(each.doubt) is doubt] for doubt in (False, True))
-    settled = (
-        replace(each, more=None) if each.q <= LEVEL else each
-        for family in families
-        for each in rated(family)
-    )
-    ordered = sorted(settled, key=certainty)
-    success = np.bincount(tried.steps.group_of_trajectory, tried.won) / np.bincount(
-        tried.steps.group_of_trajectory
-    )
+    copies = tried.twins[1]
+    if copies.any():
+        notes.append(
+            f"{counted(int(copies.sum()), 'session')} of {copies.size:,} look like copies of "
+            "another one. A decision is certain only if it is so with each of them counted once."
+        )
+    if copies.any() and any(each.certain for each in found):
+        once = without(tried, copies, scope=scope, **options)
+        surely = {_what(each) for each in _settled(forks(once, rng)[0] + kinds(once, rng))}
+        found = [replace(e, copied=e.certain and _what(e) not in surely) for e in found]
+    ordered = sorted(found, key=certainty)
+    success = np.bincount(steps.group_of_trajectory, whole.won) / whole.group_sizes
     return Decisions(
         decisions=tuple(ordered),
         sessions=sessions,
         tasks=tasks,
         success=float(success.mean()),
-        binary=tried.binary,
+        binary=whole.binary,
         untested=untested + sum(math.isnan(each.p) for each in ordered),
         notes=tuple(notes),
+        unlike=tuple(map(str, _names(whole)[unlike])),
     )
 
 
-def _copies(tried: Attempts) -> int:
-    """How often every session occurs, step for step; 1 if too few differ to tell copies."""
+def _settled(found: Sequence[Decision]) -> list[Decision]:
+    """Decisions with their false discovery rates.
+
+    What is not claimed must not make it easier for others to be found, so it has its own rates.
+    """
+    families = ([each for each in found if bool(each.doubt) is doubt] for doubt in (False, True))
+    claimed, doubted = map(rated, families)
+    tests = sum(not math.isnan(each.p) for each in claimed)
+    return [replace(each, more=_more(each, tests)) for each in claimed] + doubted
+
+
+def _more(decision: Decision, tests: int) -> int | None:
+    """How many more attempts at each task would probably make it certain, among so many tests."""
+    if not decision.q > LEVEL or decision.versions > 1:
+        return None
+    sides = decision.better.sessions, decision.worse.sessions
+    needed = sessions_needed(decision.p, sides, tests)
+    if needed is None:
+        return None
+    # Not every attempt comes to this decision.
+    return math.ceil(needed * decision.attempts / decision.sessions / decision.tasks)
+
+
+def _what(decision: Decision) -> tuple[object, ...]:
+    """What tells a decision from others of the table, and whether it is certain."""
+    sides = (each.action for each in (decision.better, decision.worse))
+    return (decision.certain, decision.kind, decision.task, decision.state, *sides)
+
+
+def _unlike(tried: Attempts) -> tuple[Bools, list[str]]:
+    """Tasks whose attempts may not be compared with each other, and what to say about it."""
+    starts, names = starts_of(tried.table), _names(tried)
+    several = tried.group_sizes > 1
+    unlike, notes = several & ~starts.same, []
+    for those, why in (
+        (unlike & starts.mixed, "hold several tasks"),
+        (unlike & ~starts.mixed, f"begin in different states ({starts.words})"),
+    ):
+        if those.any():
+            listed = ", ".join(repr(name)[:60] for name in names[those][:MOST_NAMED])
+            more = int(those.sum()) - MOST_NAMED
+            said = f"{counted(int(those.sum()), 'task')} ({listed}"
+            said += f" and {more:,} more)" if more > 0 else ")"
+            count = counted(int(tried.group_sizes[those].sum()), "session")
+            notes.append(
+                f"Not compared with each other: {count} of {said}, because the attempts {why}. If "
+                "they are attempts at one task all the same, say so: "
+                f"{option('same_task', True)}."
+            )
+    if unlike.any() and not (several & ~unlike).any():
+        notes.append(NONE_ALIKE)
+    if (starts.reworded & starts.named).any() and not starts.tells:
+        reworded = int((starts.reworded & starts.named).sum())
+        notes.append(
+            f"The attempts at {counted(reworded, 'task')} begin with different words. That they "
+            f"are at one task is known by its name alone ({starts.words})."
+        )
+    return unlike, notes
+
+
+def _names(tried: Attempts) -> Objects:
+    """The name of each task."""
     steps = tried.steps
-    done = np.split(np.stack([steps.state, steps.action], axis=1), steps.starts[1:])
-    told = zip(steps.group_of_trajectory.tolist(), tried.outcome.tolist(), done, strict=True)
-    counts = Counter((task, outcome, rows.tobytes()) for task, outcome, rows in told)
-    return math.gcd(*counts.values()) if len(counts) >= FEWEST_TOLD else 1
+    first = segments.first_rows(steps.group_of_trajectory, steps.group_count)
+    column = tried.table.group
+    names: Objects = column.values[column.codes[steps.rows[steps.starts[first]]]]
+    return names
+
+
+def _about_versions(tried: Attempts) -> Iterable[str]:
+    """The versions that took part, with what each earned, if there are several."""
+    if tried.version is None:
+        return
+    sessions = np.bincount(tried.version)
+    won = np.bincount(tried.version, tried.won) / sessions
+    listed = [
+        f"{one_line(tried.versions[number], 40)} ({counted(int(sessions[number]), 'session')}, "
+        f"{amount(won[number], share=True)} won)"
+        for number in np.argsort(-sessions, kind="stable")[:MOST_VERSIONS]
+    ]
+    more = sessions.size - len(listed)
+    yield (
+        f"{sessions.size:,} versions played, so attempts are compared inside a version, or after "
+        f"what each earns is subtracted: {', '.join(listed)}{f' and {more:,} more' * (more > 0)}."
+    )
 
 
 def _capital(text: str) -> str:

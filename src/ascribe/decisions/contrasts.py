@@ -39,8 +39,10 @@ DEALINGS = (1_999, 39_999)
 second number if fewer than ``ENOUGH`` of the first are as extreme as what was observed."""
 ENOUGH, LARGEST = 10, 500
 """``LARGEST`` is the size of a stratum whose many dealings would take too much memory."""
-POWER = 0.8
-"""How probable it should be that the attempts that ``sessions_needed`` counts settle a question."""
+POWER, SHRUNK, MOST_TIMES = 0.8, 0.5, 50.0
+"""Of ``sessions_needed``: how probable it should be that they settle the question, how much a score
+is shrunk, and how many times the sessions so far they are at most. ``benchmarks/null_decisions.py``
+measures how often following the advice settles it."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,6 @@ class Contrast:
         p: of the two-sided permutation test.
         with_: mean outcome where z = 1, weighted over strata like the difference.
         without: mean outcome where z = 0.
-        error: standard error of the difference.
     """
 
     difference: float
@@ -63,7 +64,6 @@ class Contrast:
     p: float
     with_: float
     without: float
-    error: float
 
 
 def contrast(
@@ -88,11 +88,6 @@ def contrast(
     total = segments.total(y, stratum, count)
     means = of_ones / ones, (total - of_ones) / (size - ones)
     with_, without = (float((weight * mean).sum() / weight.sum()) for mean in means)
-    residual = y - np.where(z > 0, means[0][stratum], means[1][stratum])
-    freedom = y.size - 2 * count
-    # Sides that agree by chance do not make their means exact: as if a session more differed.
-    squares = float((residual**2).sum()) + float(np.ptp(y)) ** 2 / 4
-    variance = squares / (max(freedom, 0) + 1)
     own = float(weight.sum())
     if np.unique(y).size <= 2:
         sides = [(with_, ones), (without, size - ones)]
@@ -106,12 +101,12 @@ def contrast(
         p, low, high = _permuted(
             centred, size, whole, observed=(observed, own), level=level, rng=rng
         )
+        residual = y - np.where(z > 0, means[0][stratum], means[1][stratum])
         squares_of = float((residual**2 * z).sum()), float((residual**2 * (1 - z)).sum())
         score, reach = _welch(observed, squares_of, size, ones, level)
         p = max(p, score)
         low, high = min(low, (observed - reach) / own), max(high, (observed + reach) / own)
-    difference, error = with_ - without, math.sqrt(variance / own)
-    return Contrast(difference, low, high, p, with_, without, error)
+    return Contrast(with_ - without, low, high, p, with_, without)
 
 
 def _shares_p(won: Bools, first: Bools, stratum: Ints, size: Ints, ones: Floats) -> float:
@@ -140,13 +135,40 @@ def _permuted(
     rng: np.random.Generator,
 ) -> tuple[float, float, float]:
     """The p value, and both ends of the interval; more dealings where few are as extreme."""
-    sum_, own = observed
     near = 1e-9 * float(np.abs(centred).max())
     for dealings in DEALINGS:
         sums, theirs, exact = _dealt(centred, size, ones, dealings, rng)
-        extreme = min(int((sums >= sum_ - near).sum()), int((sums <= sum_ + near).sum()))
+        extreme = extremes(sums, observed[0], near)
         if exact or extreme >= ENOUGH or int(size.max()) > LARGEST:
             break
+    return inverted(sums, theirs, observed=observed, extreme=extreme, exact=exact, level=level)
+
+
+def extremes(sums: Floats, observed: float, near: float) -> int:
+    """How many dealings are at least as extreme as what was observed, on the side with fewer."""
+    return min(int((sums >= observed - near).sum()), int((sums <= observed + near).sum()))
+
+
+def inverted(
+    sums: Floats,
+    theirs: Floats,
+    *,
+    observed: tuple[float, float],
+    extreme: int,
+    exact: bool,
+    level: float,
+) -> tuple[float, float, float]:
+    """The p value of a test by dealings, and the ends of the interval that inverts it.
+
+    Args:
+        sums: T of each dealing.
+        theirs: C of each.
+        observed: both of the dealing that was observed.
+        extreme: dealings at least as extreme.
+        exact: whether the dealings are all that there are.
+        level: probability that the interval misses.
+    """
+    sum_, own = observed
     more = 0 if exact else 1
     p = min(1.0, 2 * (extreme + more) / (sums.size + more))
     # Dealings equal to the one observed are never refused.
@@ -163,7 +185,7 @@ def _welch(
 ) -> tuple[float, float]:
     """The p value of a sum over strata, and how far its interval reaches, for unequal variances.
 
-    Both by Wallace's approximation to Student's t (1959); 0 if a side has too few sessions.
+    Both 0 if a side has too few sessions.
     """
     zeros = size - ones
     free = float((ones - 1).sum()), float((zeros - 1).sum())
@@ -179,6 +201,11 @@ def _welch(
     if variance <= 1e-18 * observed**2:
         return 0.0, 0.0
     degrees = 1 / sum((part / variance) ** 2 / each for part, each in zip(parts, free, strict=True))
+    return student(observed, variance, degrees, level)
+
+
+def student(observed: float, variance: float, degrees: float, level: float) -> tuple[float, float]:
+    """The p value of a sum by Student's t, and how far its interval reaches (Wallace 1959)."""
     scale = (8 * degrees + 1) / (8 * degrees + 3)
     normal = NormalDist()
     score = scale * math.sqrt(degrees * math.log1p(observed**2 / variance / degrees))
@@ -316,26 +343,34 @@ def discovery_rate(p: Sequence[float]) -> Floats:
     return np.minimum(rates, 1.0)
 
 
-def sessions_needed(found: Contrast, first: int, other: int, level: float) -> int | None:
-    """How many sessions more would settle it, if the difference is what it seems to be.
+def sessions_needed(p: float, sessions: tuple[int, int], tests: int) -> int | None:
+    """How many sessions more would make a difference certain with the probability ``POWER``.
 
-    In all ``n ((z(1 - level / 2) + z(power)) error / difference)²``, because the error shrinks with
-    the root of the number n of sessions, and no fewer than a permutation test needs for such a p
-    value. None without a difference.
+    Nothing is known of the true difference but what the sessions say: with the standard score z of
+    the n sessions so far, that of N sessions is normal with mean z √(N/n) and variance (N - n)/n. A
+    difference is told because it is the largest of several, so z is shrunk by ``SHRUNK / z``. None
+    if no number of sessions is known to do.
 
     Args:
-        found: the comparison.
-        first: sessions on one side.
-        other: sessions on the other side.
-        level: the p value that settles it.
+        p: the p value so far.
+        sessions: how many are on each side.
+        tests: of the file; the smallest p value is to be certain among so many.
     """
-    if abs(found.difference) < 1e-12:
+    normal, n = NormalDist(), sum(sessions)
+    score = normal.inv_cdf(1 - max(p, 1e-300) / 2)
+    score -= SHRUNK / max(score, 1e-9)
+    if score <= 0:
         return None
-    normal, sessions = NormalDist(), first + other
-    reach = normal.inv_cdf(1 - level / 2) + normal.inv_cdf(POWER)
-    needed = math.ceil(sessions * (reach * found.error / abs(found.difference)) ** 2)
-    needed = max(needed, sessions + 1)
-    share = first / sessions
-    while _log_ways(needed, min(max(1, round(share * needed)), needed - 1)) < math.log(2 / level):
+    goal = normal.inv_cdf(1 - LEVEL / tests / 2)
+    factors = np.geomspace(1 + 1 / n, MOST_TIMES, 400)
+    ratios = (score * np.sqrt(factors) - goal) / np.sqrt(factors - 1)
+    reached = np.flatnonzero(ratios >= normal.inv_cdf(POWER))
+    if reached.size == 0:
+        return None
+    needed = math.ceil(n * float(factors[reached[0]]))
+    share = sessions[0] / n
+    while _log_ways(needed, min(max(1, round(share * needed)), needed - 1)) < math.log(
+        2 * tests / LEVEL
+    ):
         needed += 1
-    return needed - sessions
+    return needed - n

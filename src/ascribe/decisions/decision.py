@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ascribe.decisions.attempts import Attempts
-from ascribe.decisions.contrasts import LEVEL, contrast, discovery_rate, sessions_needed
+from ascribe.decisions.contrasts import LEVEL, discovery_rate
+from ascribe.decisions.sides import Sides
 from ascribe.groups.responses import readable
-from ascribe.steps import segments
-from ascribe.steps.arrays import Bools, Ints
+from ascribe.steps.arrays import Ints
 from ascribe.steps.problems import counted, one_line
 
 FORK = "fork"
@@ -20,6 +20,9 @@ CONSEQUENCES = ("length", "giving up")
 """Kinds that may follow from how a session went as well as decide it."""
 ELSE = "something else"
 """What sessions did if it has no name."""
+ENDS = 0.2
+"""A decision is an ending if at most this share of one side goes on, and so much more of the
+other."""
 LONGEST = 60
 """Characters of a state or an action in a sentence."""
 Finding = TypeVar("Finding", bound=Any)
@@ -83,11 +86,21 @@ class Decision:
         p: by permutation inside tasks; NaN for a question that so few sessions cannot settle.
         q: false discovery rate over all decisions of the table; NaN without a p value.
         more: how many more attempts would probably settle it, of each task that counts; None if
-            there is nothing to settle, or no difference.
+            there is nothing to settle, or no number is known to do.
+        attempts: how many attempts there are at these tasks.
+        strata: how many parts of the sessions were compared, each in itself: those of a task, or of
+            a version at a task.
         across: whether sessions of different tasks were compared with each other, so that the
             difference may be one of tasks.
         apart: whether some were compared that had not come to the same state, so that the
             difference may be one of what they had seen.
+        ending: whether the sessions of one side end with this step, or call nothing after it, and
+            those of the other go on, so that the step may be a sign of how they went.
+        copied: whether it is certain only if likely copies of sessions count as attempts.
+        versions: how many versions were compared with each other, adjusted for how much each
+            earns; 1 if attempts were compared with attempts of the same version alone.
+        equal: how many of the sessions equal another attempt at the task in all they did and
+            earned.
         binary: whether outcomes are 0 and 1.
 
     Example:
@@ -111,15 +124,21 @@ class Decision:
     p: float
     q: float = math.nan
     more: int | None = None
+    attempts: int = 0
+    strata: int = 1
     across: bool = False
     apart: bool = False
+    ending: bool = False
+    copied: bool = False
+    versions: int = 1
+    equal: int = 0
     binary: bool = False
 
     @property
     def certain(self) -> bool:
         """Whether it is among findings of which at most a tenth are expected to be false.
 
-        What may be a consequence, or a difference of tasks or of what was seen, never is.
+        What the difference may be due to something else never is (see ``doubt``).
         """
         return self.q <= LEVEL and not self.doubt
 
@@ -130,19 +149,30 @@ class Decision:
             return "a difference of tasks"
         if self.kind in CONSEQUENCES:
             return "a consequence"
-        return "a difference of what they had seen" if self.apart else ""
+        if self.apart:
+            return "a difference of what they had seen"
+        if self.ending:
+            return "an ending"
+        return "a session counted several times" if self.copied else ""
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions were compared."""
+        return self.better.sessions + self.worse.sessions
 
     @property
     def where(self) -> str:
         """The task, or how many, and the state."""
         where = one_line(self.task, LONGEST) or f"over {counted(self.tasks, 'task')}"
+        if self.versions > 1:
+            where += f", between {self.versions:,} versions"
         return where + (f", at “{one_line(self.state, LONGEST)}”" if self.kind == FORK else "")
 
     @property
     def text(self) -> str:
         """What was found, in one sentence."""
         where, first, other = self.where, self.better, self.worse
-        if self.binary and self.kind == FORK and self.tasks == 1:
+        if self.binary and self.kind == FORK and self.strata == 1:
             sides = [
                 f"{amount(each.won, share=True)} of {each.sessions}" for each in (first, other)
             ]
@@ -162,16 +192,20 @@ class Decision:
         values = (self.difference, self.low, self.high)
         size, low, high = (signed(value, points=self.binary) for value in values)
         size = f"{size}{points}, 90 % interval {low} to {high}"
+        equal = ""
+        if self.equal:
+            said = f"{self.equal:,} of the {counted(self.sessions, 'session')}"
+            equal = f"; {said} equal another in all they did"
         if self.certain:
-            return f"certain ({size}, q {self.q:.2g})"
+            return f"certain ({size}, q {self.q:.2g}{equal})"
         if math.isnan(self.p):
             return "too few sessions to tell"
         if self.doubt:
-            return f"perhaps {self.doubt} ({size}, p {self.p:.2g})"
+            return f"perhaps {self.doubt} ({size}, p {self.p:.2g}{equal})"
         more = (
             "" if self.more is None else f"; about {counted(self.more, 'more attempt')} would tell"
         )
-        return f"not certain ({size}, p {self.p:.2g}){more}"
+        return f"not certain ({size}, p {self.p:.2g}{equal}){more}"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; None for what is not known."""
@@ -186,8 +220,13 @@ class Decision:
             **{name: value if math.isfinite(value) else None for name, value in numbers.items()},
             "more": self.more,
             "certain": self.certain,
+            "doubt": self.doubt,
             "across": self.across,
             "apart": self.apart,
+            "ending": self.ending,
+            "copied": self.copied,
+            "versions": self.versions,
+            "equal": self.equal,
             "text": self.text,
         }
 
@@ -207,8 +246,7 @@ def compare(
     attempts: Attempts,
     kind: str,
     places: Ints,
-    side: Bools,
-    stratum: Ints,
+    compared: Sides,
     *,
     names: tuple[str, str],
     rng: np.random.Generator,
@@ -222,8 +260,7 @@ def compare(
         attempts: the sessions.
         kind: what is compared.
         places: places of the steps.
-        side: whether each is on the first side.
-        stratum: label of what each may be compared within, from 0; both sides occur in each.
+        compared: the sides that their sessions are on.
         names: what the two sides did.
         rng: source of randomness.
         tests: how many comparisons this one was picked from.
@@ -233,21 +270,16 @@ def compare(
     steps = attempts.steps
     session = steps.trajectory[places]
     outcome = attempts.outcome[session]
-    found = contrast(outcome, side, stratum, rng, LEVEL / tests)
-    count = int(stratum.max()) + 1
-    ones = segments.total(side.astype(np.float64), stratum, count)
-    size = segments.size(stratum, count)
-    weight = ones * (size - ones) / size
-    won = attempts.won[session].astype(np.float64)
+    found = compared.contrast(outcome, rng, LEVEL / tests)
+    won = compared.means(attempts.won[session].astype(np.float64))
+    ends = [compared.means(last[places].astype(np.float64)) for last in attempts.ends]
     spread = attempts.spread
     first_is_better = found.difference >= 0
     sides: list[Side] = []
-    for chosen, better, mean in (
-        (side, first_is_better, found.with_),
-        (~side, not first_is_better, found.without),
+    for chosen, better, mean, share in (
+        (compared.side, first_is_better, found.with_, won[0]),
+        (~compared.side, not first_is_better, found.without, won[1]),
     ):
-        of_side = np.where(chosen, stratum, -1)
-        share = float((weight * segments.mean(won, of_side, count)).sum() / weight.sum())
         at = np.flatnonzero(chosen)
         at = at[np.argsort(-outcome[at] if better else outcome[at], kind="stable")]
         taken = tuple(_frequent(attempts.texts(places[at]))) if kind == FORK else ()
@@ -259,12 +291,6 @@ def compare(
         sides, low, high = sides[::-1], -high, -low
     groups = np.unique(steps.group[places])
     task = attempts.table.group.take(steps.rows[places[:1]]).texts()[0] or ""
-    needed = sessions_needed(found, sides[0].sessions, sides[1].sessions, LEVEL / tests)
-    all_sessions = int(attempts.group_sizes[groups].sum())
-    if attempts.across or apart:
-        needed = None  # more of the same would not tell
-    if needed is not None:  # not every attempt comes to this decision
-        needed = math.ceil(needed * all_sessions / places.size / groups.size)
     return Decision(
         kind=kind,
         task="" if groups.size > 1 else task,
@@ -272,15 +298,24 @@ def compare(
         state=state,
         better=sides[0],
         worse=sides[1],
-        difference=abs(found.difference),
+        difference=min(abs(found.difference), spread),
         low=max(low, -spread),
         high=min(high, spread),
         p=min(1.0, found.p * tests),
-        more=needed,
+        attempts=int(attempts.group_sizes[groups].sum()),
+        strata=int(compared.stratum.max()) + 1,
         across=attempts.across,
         apart=apart,
+        ending=any(is_ending(*each) for each in ends),
+        versions=compared.versions,
+        equal=int(attempts.twins[0][session].sum()),
         binary=attempts.binary,
     )
+
+
+def is_ending(first: float, other: float) -> bool:
+    """Whether one side ends with the step and the other goes on, by the shares that end there."""
+    return max(first, other) >= 1 - ENDS and abs(first - other) >= ENDS
 
 
 def _frequent(texts: Sequence[str]) -> list[str]:

@@ -12,8 +12,9 @@ from dataclasses import replace
 import numpy as np
 
 from ascribe.decisions.attempts import Attempts
-from ascribe.decisions.contrasts import LEVEL, both_sides, smallest_p, standard_score
+from ascribe.decisions.contrasts import LEVEL
 from ascribe.decisions.decision import FORK, Decision, calls, compare
+from ascribe.decisions.sides import compared
 from ascribe.steps import segments
 from ascribe.steps.arrays import Ints
 
@@ -70,24 +71,24 @@ def _fork(
     # Between two actions there is one comparison, seen from either.
     candidates = []
     for one in taken[:1] if taken.size == 2 else taken:
-        inside, stratum = both_sides(action == one, attempts.stratum[session])
-        if inside.any():
-            side, outcome = action[inside] == one, attempts.outcome[session[inside]]
-            able = smallest_p(outcome, side, stratum) <= LEVEL
-            score = standard_score(outcome, side, stratum)
-            candidates.append((able, score, inside, side, stratum))
+        version = None if attempts.version is None else attempts.version[session]
+        sides = compared(action == one, attempts.stratum[session], version)
+        if sides.inside.any():
+            outcome = attempts.outcome[session[sides.inside]]
+            able = sides.smallest_p(outcome) <= LEVEL
+            candidates.append((able, sides.score(outcome), sides))
     if not candidates or (tested_only and not any(each[0] for each in candidates)):
         return None
-    able, _, inside, side, stratum = max(candidates, key=lambda each: each[:2])
-    at = places[inside]
-    others = np.unique(steps.action[at[~side]]).size
-    first, other = calls(*(attempts.texts(at[chosen][:1])[0] for chosen in (side, ~side)))
+    able, _, sides = max(candidates, key=lambda each: each[:2])
+    at = places[sides.inside]
+    others = np.unique(steps.action[at[~sides.side]]).size
+    first, other = (attempts.texts(at[chosen][:1])[0] for chosen in (sides.side, ~sides.side))
+    first, other = calls(first, other)
     found = compare(
         attempts,
         FORK,
         at,
-        side,
-        stratum,
+        sides,
         names=(first, other if others == 1 else f"{others:,} other actions"),
         rng=rng,
         tests=sum(each[0] == able for each in candidates),

@@ -15,8 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ascribe.decisions.attempts import Attempts
-from ascribe.decisions.contrasts import LEVEL, both_sides, smallest_p
+from ascribe.decisions.contrasts import LEVEL, both_sides
 from ascribe.decisions.decision import ELSE, Decision, compare
+from ascribe.decisions.sides import Sides, compared
 from ascribe.diagnostics import TEXT
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Ints
@@ -63,13 +64,14 @@ def kinds(attempts: Attempts, rng: np.random.Generator) -> list[Decision]:
         if kind.given is not None:
             label = segments.pairs(situation, kind.given, int(kind.given.max()) + 1)[0]
         for possible in (kind.possible & met, kind.possible):
-            places, side, stratum = _opportunities(attempts, kind, possible, label)
+            places, sides = _opportunities(attempts, kind, possible & ~attempts.silent, label)
+            side = sides.side
             # The same sessions on the same sides: one of two tools, one that always follows another
             same = (places.tobytes(), (side == side[:1]).tobytes())
             outcome = attempts.outcome[attempts.steps.trajectory[places]]
             if same in seen:
                 break
-            if not places.size or smallest_p(outcome, side, stratum) > LEVEL:
+            if not places.size or sides.smallest_p(outcome) > LEVEL:
                 continue
             seen.add(same)
             found.append(
@@ -77,8 +79,7 @@ def kinds(attempts: Attempts, rng: np.random.Generator) -> list[Decision]:
                     attempts,
                     kind.kind,
                     places,
-                    side,
-                    stratum,
+                    sides,
                     names=(kind.did, kind.else_ or _others(attempts, places[~side])),
                     rng=rng,
                     apart=not met[places].all(),
@@ -90,15 +91,17 @@ def kinds(attempts: Attempts, rng: np.random.Generator) -> list[Decision]:
 
 def _opportunities(
     attempts: Attempts, kind: Kind, possible: Bools, label: Ints
-) -> tuple[Ints, Bools, Ints]:
+) -> tuple[Ints, Sides]:
     """The place at which each session decided, how it did, and what it is compared within."""
     places = np.flatnonzero(possible)
     open_, _ = both_sides(kind.done[places], label[places])
     places = _first_of_session(attempts, places[open_])
     stratum = segments.by_appearance(label[places], int(label.max()) + 1)[0]
-    inside, stratum = both_sides(kind.done[places], stratum)
-    places = places[inside]
-    return places, kind.done[places], stratum
+    version = attempts.version
+    if version is not None:
+        version = version[attempts.steps.trajectory[places]]
+    sides = compared(kind.done[places], stratum, version)
+    return places[sides.inside], sides
 
 
 def _others(attempts: Attempts, places: Ints) -> str:
@@ -156,7 +159,8 @@ def _kinds(attempts: Attempts) -> Iterator[Kind]:
     shown = {number: _calling(attempts, number) for number in common}
     before = _shifted(attempts, tool, names.size)
     # A call that the session has made before, with the same arguments.
-    decided, count = segments.pairs(steps.trajectory, steps.action, int(steps.action.max()) + 1)
+    actions = int(steps.action.max(initial=0)) + 1
+    decided, count = segments.pairs(steps.trajectory, steps.action, actions)
     again = np.ones(steps.rows.size, dtype=np.bool_)
     again[segments.first_rows(decided, count)] = False
     later = np.arange(steps.rows.size) > steps.starts[steps.trajectory]
@@ -204,7 +208,7 @@ def _kinds(attempts: Attempts) -> Iterator[Kind]:
 def _made_before(attempts: Attempts, new: Bools) -> Ints:
     """A label of the calls that the session has made before each step, in any order."""
     steps = attempts.steps
-    numbers = np.random.default_rng(0).integers(1 << 62, size=int(steps.action.max()) + 1)
+    numbers = np.random.default_rng(0).integers(1 << 62, size=int(steps.action.max(initial=0)) + 1)
     sums = np.cumsum(np.where(new, numbers[steps.action], 0))  # may wrap, which does no harm
     before = np.append(0, sums[:-1])
     _, label = np.unique(before - before[steps.starts][steps.trajectory], return_inverse=True)

@@ -6,16 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.decisions.attempts import Attempts, attempts
+from ascribe.decisions.attempts import Attempts, attempts, without
 from ascribe.decisions.contrasts import LEVEL, both_sides, contrast, smallest_p
 from ascribe.decisions.decision import LONGEST, amount, call, rated, signed
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Ints
+from ascribe.steps.check import arrange, starts_of, twins
 from ascribe.steps.hints import option
 from ascribe.steps.problems import counted, one_line
-from ascribe.steps.table import StepTable
+from ascribe.steps.table import Coded, StepTable
 
 COLUMNS = ("group", "trajectory", "step", "state", "action", "reward")
+ABSENT = "the new version has no session of it"
+UNLIKE = "the attempts begin in different states"
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,22 @@ class Change:
         }
 
 
+@dataclass(frozen=True)
+class Changes:
+    """What changed from one version to the other, and which tasks tell nothing about it.
+
+    Attributes:
+        changes: over the tasks that both versions attempted, then state by state, the surest first.
+        missing: tasks of the old version that are not compared, each with the reason.
+        copies: how many sessions look like copies of another one. A change is no surer than it is
+            with each of them counted once.
+    """
+
+    changes: tuple[Change, ...]
+    missing: dict[str, str]
+    copies: int = 0
+
+
 def changes(
     old: StepTable, new: StepTable, *, rng: np.random.Generator | None = None
 ) -> tuple[Change, ...]:
@@ -127,17 +146,67 @@ def changes(
         >>> changes(table, worse)[0].text.partition(" (")[0]
         'over 1 task of both versions: won 33 % of 3 before, 0 % of 3 now'
     """
+    return compare_versions(old, new, rng=rng).changes
+
+
+def compare_versions(
+    old: StepTable, new: StepTable, *, rng: np.random.Generator | None = None
+) -> Changes:
+    """What ``changes`` finds, with the tasks of the old version that could not be compared.
+
+    Raises:
+        ValueError: if no task was attempted by both.
+
+    Example:
+        >>> from ascribe.decisions.versions import compare_versions
+        >>> other = StepTable.from_dicts(row | {"group": "pear"} for row in table.to_dicts())
+        >>> both = StepTable.from_dicts([*table.to_dicts(), *other.to_dicts()])
+        >>> compare_versions(both, table).missing
+        {'pear': 'the new version has no session of it'}
+    """
     rng = np.random.default_rng(0) if rng is None else rng
     tried = attempts(_joined(old, new))
-    steps = tried.steps
-    names = tried.table.trajectory.take(steps.rows[steps.starts]).texts()
-    is_new = np.array([str(name).startswith("new ") for name in names], dtype=np.bool_)
-    inside, _ = both_sides(is_new, tried.stratum)
-    if not inside.any():
+    unlike = ~starts_of(tried.table).same
+    attempted = _is_new(tried)
+    is_old, both = (
+        np.bincount(tried.steps.group_of_trajectory, which, unlike.size) > 0
+        for which in (~attempted, attempted)
+    )
+    both &= is_old
+    first = segments.first_rows(tried.steps.group_of_trajectory, unlike.size)
+    names = tried.table.group.take(tried.steps.rows[tried.steps.starts[first]]).texts()
+    missing = {
+        str(names[task]): UNLIKE if both[task] else ABSENT
+        for task in np.flatnonzero(is_old & (unlike | ~both))
+    }
+    if not both.any():
         raise ValueError(
             "the two versions attempted no task in common, so nothing can be compared; give both "
             f"the same tasks, or name the field that holds the task ({option('group')})"
         )
+    if not (both & ~unlike).any():
+        raise ValueError(
+            f"{UNLIKE} in every task, so nothing can be compared; give both the same tasks, or say "
+            f"that attempts of one name are at the same task ({option('same_task', True)})"
+        )
+    if (unlike & both).any():
+        tried = without(tried, (unlike & both)[tried.steps.group_of_trajectory])
+    found = _changed(tried, rng)
+    copies = _copies(tried)
+    if copies.any():
+        once = {(each.task, each.state): each for each in _changed(without(tried, copies), rng)}
+        found = [_surely(each, once.get((each.task, each.state))) for each in found]
+    whole, *states = found
+    states.sort(
+        key=lambda each: (math.isnan(each.q), each.q, -abs(each.drop), each.task, each.state)
+    )
+    return Changes((whole, *states), missing, int(copies.sum()))
+
+
+def _changed(tried: Attempts, rng: np.random.Generator) -> list[Change]:
+    """The change over all tasks, then those in states that both versions came to."""
+    steps, is_new = tried.steps, _is_new(tried)
+    inside, _ = both_sides(is_new, tried.stratum)
     whole = _change(tried, steps.starts[inside], is_new, rng)
     places = tried.first_visits()
     found = []
@@ -145,11 +214,35 @@ def changes(
         side = is_new[steps.trajectory[at]]
         if side.any() and not side.all() and not _first_steps(tried, at):
             found.append(_change(tried, at, is_new, rng, state=True))
-    states = sorted(
-        rated(found),
-        key=lambda each: (math.isnan(each.q), each.q, -abs(each.drop), each.task, each.state),
-    )
-    return (replace(whole, q=whole.p), *states)
+    return [replace(whole, q=whole.p), *rated(found)]
+
+
+def _copies(tried: Attempts) -> Bools:
+    """Sessions that look like copies of another one of their version at the task."""
+    table, steps = tried.table, tried.steps
+    apart = [
+        f"{str(name).partition(' ')[0]} {group}"
+        for name, group in zip(table.trajectory.texts(), table.group.texts(), strict=True)
+    ]
+    split = replace(table, group=Coded.encode(apart).ordered())
+    arranged, rows = arrange(split), np.zeros(len(table), dtype=np.bool_)
+    rows[arranged.rows] = twins(split)[1][arranged.trajectory]
+    copies: Bools = rows[steps.rows[steps.starts]]
+    return copies
+
+
+def _surely(found: Change, once: Change | None) -> Change:
+    """The change, no surer than it is with copies counted once."""
+    if once is None:
+        return replace(found, p=math.nan, q=math.nan)
+    p, q = ([getattr(each, name) for each in (found, once)] for name in ("p", "q"))
+    return replace(found, p=float(np.max(p)), q=float(np.max(q)))  # NaN if one is
+
+
+def _is_new(tried: Attempts) -> Bools:
+    """Whether each session is one of the new version."""
+    names = tried.table.trajectory.take(tried.steps.rows[tried.steps.starts]).texts()
+    return np.array([str(name).startswith("new ") for name in names], dtype=np.bool_)
 
 
 def _first_steps(tried: Attempts, places: Ints) -> bool:
@@ -204,8 +297,15 @@ def _change(
 def _joined(old: StepTable, new: StepTable) -> StepTable:
     """Both tables as one, in which tasks keep their names."""
     columns: dict[str, Any] = {}
-    parts = [table.take(~table.flag("padding", default=False)) for table in (old, new)]
-    for name in COLUMNS:
+    parts = []
+    for table in (old, new):
+        counts = ~table.flag("padding", default=False)
+        if table.corrects is not None and (table.corrects.codes < 0).any():
+            counts &= table.corrects.codes < 0
+        parts.append(table.take(counts))
+    # Only a name of the task that both have says that they attempted the same.
+    shared = [name for name in ("task",) if all(getattr(each, name) is not None for each in parts)]
+    for name in (*COLUMNS, *shared):
         values: list[Any] = []
         for table, version in zip(parts, ("old", "new"), strict=True):
             column = getattr(table, name)

@@ -11,6 +11,7 @@ from ascribe.reports.crediting import Credited
 from ascribe.reports.text import safe
 from ascribe.steps import segments
 from ascribe.steps.arrays import Ints
+from ascribe.steps.returns import episode_outcome
 
 MOST_DECISIONS = 100
 """Decisions on the page: the most certain ones."""
@@ -58,19 +59,23 @@ def decided_by(found: Decisions, credited: Credited) -> Ints:
     """What decided each trajectory: the place of the most certain decision that it took part in.
 
     Places on the better side are 0, 2, 4, ..., those on the worse side 1, 3, 5, ...; -1 for a
-    trajectory that is on no side of a decision on the page. Length and giving up decide nothing:
-    they may follow from how a session went. Nor does anything where all attempts earned the same.
+    trajectory that nothing on the page explains. A better side explains only why a trajectory
+    earned more than the mean of its task, and a worse one why it earned less. Length and endings
+    decide nothing: they may follow from how a session went.
     """
     steps = credited.steps
     trajectory = np.empty(len(credited.table), dtype=np.int64)
     trajectory[steps.rows] = steps.trajectory
-    by = np.full(steps.trajectory_count, -1, dtype=np.int64)
+    group, count = steps.group_of_trajectory, steps.trajectory_count
+    returns = episode_outcome(steps.reward, steps.trajectory, count)
+    mean = segments.mean(returns, group, steps.group_count)[group]
+    differs = ~np.isclose(returns, mean, rtol=segments.ROUNDING, atol=0.0)
+    above, below = differs & (returns > mean), differs & (returns < mean)
+    by = np.full(count, -1, dtype=np.int64)
     for place, each in reversed(list(enumerate(found.decisions[:MOST_DECISIONS]))):
-        if each.kind in CONSEQUENCES:
+        if each.kind in CONSEQUENCES or each.ending:
             continue
-        by[trajectory[each.better.rows]] = 2 * place
-        by[trajectory[each.worse.rows]] = 2 * place + 1
-    returns = segments.total(steps.reward, steps.trajectory, steps.trajectory_count)
-    equal = segments.constant(returns, steps.group_of_trajectory, steps.group_count)
-    alone = segments.size(steps.group_of_trajectory, steps.group_count) == 1
-    return np.where((equal & ~alone)[steps.group_of_trajectory], -1, by)
+        for side, earned, rows in ((0, above, each.better.rows), (1, below, each.worse.rows)):
+            taken = trajectory[rows]
+            by[taken[earned[taken]]] = 2 * place + side
+    return by

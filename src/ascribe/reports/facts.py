@@ -22,7 +22,7 @@ from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.check import Arranged, no_response, penalty_only
 from ascribe.steps.problems import Problem, ProblemKind
-from ascribe.steps.returns import penalties
+from ascribe.steps.returns import episode_outcome, penalties
 from ascribe.steps.table import StepTable
 
 ALL = "all"
@@ -225,12 +225,16 @@ def _episodes(credited: Credited, family: Ints) -> _Episodes:
         answer = credited.table.corrects.codes[first_row] < 0
         # In a batch of corrections alone, all count.
         answer |= (np.bincount(batch, weights=answer) == 0)[batch]
-    returns = total(steps.reward)
+    penalised = steps.reward - penalties(steps.valid, recipe.invalid_penalty)
+    returns, compared = (
+        episode_outcome(reward, steps.trajectory, steps.trajectory_count)
+        for reward in (steps.reward, penalised)
+    )
     won = returns if credited.won is None else total(credited.won[steps.rows].astype(np.float64))
     return _Episodes(
         steps=steps,
         returns=returns,
-        compared=returns - total(penalties(steps.valid, recipe.invalid_penalty)),
+        compared=compared,
         length=segments.size(steps.trajectory, steps.trajectory_count),
         won=won > 0,
         answer=answer,

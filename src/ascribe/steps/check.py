@@ -1,7 +1,7 @@
 """Put the rows of a table in canonical order, and find what is wrong with a table."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Brief, Floats, Ints
 from ascribe.steps.problems import Problem, ProblemKind, Severity, TableError, counted
-from ascribe.steps.returns import episode_return
+from ascribe.steps.returns import episode_outcome
 from ascribe.steps.starts import Starts, compare_starts
 from ascribe.steps.table import INPUT_COLUMNS, MISSING_STEP, Coded, StepTable
 
@@ -291,9 +291,9 @@ def penalty_only(valid: Bools, reward: Floats, trajectory: Ints, group: Ints) ->
     reward for these. Labels are contiguous from 0; ``group`` holds the group of each trajectory.
     """
     count, groups = group.size, int(group.max(initial=-1)) + 1
-    earned = segments.total(np.where(valid, reward, 0.0), trajectory, count)
+    earned = episode_outcome(np.where(valid, reward, 0.0), trajectory, count)
     invalid = segments.total((~valid).astype(np.float64), trajectory, count)
-    penalty = segments.total(np.where(valid, 0.0, reward), trajectory, count)
+    penalty = episode_outcome(np.where(valid, 0.0, reward), trajectory, count)
     same_earned = segments.constant(earned, group, groups)
     differ = ~segments.constant(invalid, group, groups) | ~segments.constant(penalty, group, groups)
     return same_earned & differ
@@ -309,8 +309,10 @@ LONG_TEXT = 500
 """Characters of actions that are hardly sampled twice, unless the policy often repeats itself."""
 
 
-def _repeats(table: StepTable, steps: Arranged) -> tuple[Bools, Bools]:
+def _repeats(table: StepTable, steps: Arranged) -> tuple[Ints, Bools, Bools]:
     """Trajectories that repeat an earlier one of their group; and which look like copies of it.
+
+    Before both, for each trajectory the first of its group that it equals.
 
     A repetition is equal in every column. It may be honest: of a short task, of a policy that is
     nearly greedy, of an agent that is stuck, so one that takes a single decision does not count. It
@@ -322,7 +324,7 @@ def _repeats(table: StepTable, steps: Arranged) -> tuple[Bools, Bools]:
     first, count = _first_equal(table, steps), steps.trajectory_count
     repeats = first != np.arange(count)
     if not repeats.any():
-        return repeats, repeats
+        return first, repeats, repeats
     at = np.flatnonzero(repeats[steps.trajectory])
     decision, decisions = segments.pairs(steps.state[at], steps.action[at], steps.action.max() + 1)
     at = at[segments.first_rows(*segments.pairs(steps.trajectory[at], decision, decisions))]
@@ -353,26 +355,106 @@ def _repeats(table: StepTable, steps: Arranged) -> tuple[Bools, Bools]:
         vectors = table.fingerprint
         differ = (vectors[steps.rows[at]] != vectors[steps.rows[model]]).any(axis=1)
         is_copy[steps.trajectory[at[differ]]] = False
-    return repeats, is_copy
+    return first, repeats, is_copy
+
+
+def twins(table: StepTable) -> tuple[Bools, Bools]:
+    """Trajectories that equal another one of their group; and those that look like copies of it.
+
+    Of equal ones, the first is the original, which is no copy. Beside what ``check`` calls a copy,
+    all repetitions of a group look so if there are far more of them than a policy is expected to
+    make, and if trajectories with equal decisions hardly ever earn differently, as attempts would.
+    What is expected follows from how often decisions agree in trajectories that differ, or from
+    how often trajectories of different groups take the same actions, whichever is more. With
+    fingerprints, ``check`` tells copies by itself. Trajectories are numbered as ``arrange`` does.
+    """
+    steps = arrange(table)
+    first, repeats, is_copy = _repeats(table, steps)
+    equal, copies = repeats.copy(), repeats & is_copy
+    equal[first[repeats]] = True
+    if table.fingerprint is not None or not (repeats & ~is_copy).any():
+        return equal, copies
+    group, groups, count = steps.group_of_trajectory, steps.group_count, steps.trajectory_count
+    earned = episode_outcome(steps.reward, steps.trajectory, count)
+    outcome = np.unique(earned, return_inverse=True)[1].ravel().astype(np.int64)
+    words, actions = (
+        _class_of(table, steps, names) for names in (("state", "action"), ("action",))
+    )
+    every, alike = _pairs(group, group, groups), _pairs(group, words, groups)
+    apart = np.maximum(every - alike, 1)
+    same_outcome = _pairs(group, words, groups, outcome)
+    differ = (alike - same_outcome) / np.maximum(alike, 1)
+    concordant = differ <= (apart - _pairs(group, outcome, groups) + same_outcome) / apart / 4
+
+    # How often decisions agree, of one trajectory for each that differs.
+    own = segments.pairs(group, words, count)
+    at = np.flatnonzero(np.isin(np.arange(count), segments.first_rows(*own))[steps.trajectory])
+    place, places = segments.pairs(steps.group[at], steps.state[at], table.state.values.size)
+    place, _ = segments.pairs(steps.step[at], place, places)
+    met, agreed = (
+        _pairs(steps.group[at], place, groups, *more) for more in ((), (steps.action[at],))
+    )
+    length = _different(steps)
+    within = ((agreed + 1) / (met + 2))[group] ** length
+    elsewhere = count * (count - 1) / 2 - every.sum()
+    across = _pairs(actions * 0, actions, 1).sum() - _pairs(group, actions, groups).sum()
+    expected = every[group] * np.maximum(within, across / max(elsewhere, 1))
+    mean = segments.mean(expected, np.where(repeats, group, -1), groups)
+    many = np.bincount(group, repeats, groups) > mean + 4 * np.sqrt(mean) + 1
+    copies |= repeats & (many & concordant)[group]
+    return equal, copies
+
+
+def _pairs(group: Ints, label: Ints, groups: int, *more: Ints) -> Floats:
+    """How many pairs of each group have the same labels."""
+    both, count = segments.pairs(group, label, int(label.max(initial=0)) + 1)
+    for each in more:
+        both, count = segments.pairs(both, each, int(each.max(initial=0)) + 1)
+    size = segments.size(both, count)
+    return segments.total(size * (size - 1) / 2, group[segments.first_rows(both, count)], groups)
+
+
+def _different(steps: Arranged) -> Ints:
+    """How many different decisions each trajectory takes."""
+    decision, decisions = segments.pairs(
+        steps.state, steps.action, int(steps.action.max(initial=0)) + 1
+    )
+    own, count = segments.pairs(steps.trajectory, decision, decisions)
+    return np.bincount(
+        steps.trajectory[segments.first_rows(own, count)], minlength=steps.trajectory_count
+    )
+
+
+UNCOMPARED = ("group", "trajectory", "step", "padding", "fingerprint", "iteration")
+"""Columns in which trajectories may differ and be equal all the same."""
 
 
 def _first_equal(table: StepTable, steps: Arranged) -> Ints:
     """For each trajectory, the first of its group that is equal in every column."""
-    key = steps.step.astype(np.uint64)
-    for name, column in table.columns().items():
-        if name in ("group", "trajectory", "step", "padding", "fingerprint", "iteration"):
-            continue
-        values = (column.codes if isinstance(column, Coded) else column)[steps.rows]
-        bits = (values + 0.0).view(np.uint64)  # 0.0 makes one zero of two
-        key = (key ^ bits) * np.uint64(0x9E3779B97F4A7C15)
-        key ^= key >> np.uint64(29)
-    sums = np.add.reduceat(key * np.uint64(0xBF58476D1CE4E5B9), steps.starts)
+    sums = _class_of(table, steps, set(table.columns()).difference(UNCOMPARED))
     order = np.lexsort((sums, steps.group_of_trajectory))
     group, sums = steps.group_of_trajectory[order], sums[order]
     new = np.append(True, (group[1:] != group[:-1]) | (sums[1:] != sums[:-1]))
     first = np.empty(order.size, dtype=np.int64)
     first[order] = order[new][np.cumsum(new) - 1]
     return first
+
+
+def _class_of(table: StepTable, steps: Arranged, names: Collection[str]) -> Ints:
+    """A label for each trajectory, equal for those that are equal in these columns."""
+    key = steps.step.astype(np.uint64)
+    for name, column in table.columns().items():
+        if name not in names:
+            continue
+        values = (column.codes if isinstance(column, Coded) else column)[steps.rows]
+        bits = (values + 0.0).view(np.uint64)  # 0.0 makes one zero of two
+        key = (key ^ bits) * np.uint64(0x9E3779B97F4A7C15)
+        key ^= key >> np.uint64(29)
+    # The last column has changed few bits; sums of these would be equal for other orders of steps.
+    key = (key ^ key >> np.uint64(32)) * np.uint64(0xBF58476D1CE4E5B9)
+    key = (key ^ key >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    sums = np.add.reduceat(key ^ key >> np.uint64(31), steps.starts)
+    return np.unique(sums, return_inverse=True)[1].ravel().astype(np.int64)
 
 
 def _per_step(steps: Arranged) -> Bools:
@@ -587,7 +669,7 @@ class _TableChecker:
     def _check_repetitions(self, steps: Arranged) -> None:
         rows = steps.rows[_per_step(steps)[steps.group]]
         self._add_trajectories(ProblemKind.REWARD_PER_STEP, "repeats its reward at each step", rows)
-        repeats, is_copy = _repeats(self.table, steps)
+        _, repeats, is_copy = _repeats(self.table, steps)
         for kind, hit in (
             (ProblemKind.TWIN_TRAJECTORIES, repeats & is_copy),
             (ProblemKind.EQUAL_TRAJECTORIES, repeats & ~is_copy),
@@ -628,7 +710,7 @@ class _TableChecker:
             uneven = attempts & (sampled > 1) & (sampled != usual)
             add(ProblemKind.UNEVEN_GROUPS, detail, uneven)
         self._check_repetitions(steps)
-        returns = episode_return(steps.reward, steps.trajectory, steps.trajectory_count)
+        returns = episode_outcome(steps.reward, steps.trajectory, steps.trajectory_count)
         penalised = penalty_only(steps.valid, steps.reward, steps.trajectory, group_of)
         equal = segments.constant(returns, group_of, groups) & (size > 1)
         add(ProblemKind.EQUAL_RETURNS, "has equal returns", equal & ~penalised)

@@ -2,8 +2,9 @@
 
 Attempts that begin in the same state are. Where the wording varies, because a simulated user
 phrases the task anew, attempts at one task still share more words than attempts at different tasks;
-words that most tasks share do not count. Where neither tells, only who made the table knows: the
-column ``task`` says it.
+words that most tasks share do not count. Texts that differ in single words at the same places are
+one question about different things, not one task. Where neither tells, only who made the table
+knows: the column ``task`` says it.
 """
 
 import re
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from operator import eq
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -129,7 +131,7 @@ def _compare(table: StepTable, rows: Ints, group_of: Ints, groups: int) -> Start
     limit = found.between + (found.within - found.between) / 3
     for number in np.flatnonzero(~same & ~named) if found.tells else ():
         parts = words.parts(int(number), limit)
-        reworded[number] = len(parts) == 1
+        reworded[number] = len(parts) == 1 and not words.are_filled_in(int(number))
         mixed[number] = sum(len(part) > 1 for part in parts) > 1
     may = (same | reworded) & ~several
     example = ""
@@ -184,7 +186,8 @@ class _Words:
             shown.append(task[order[places]].tolist() if end > begin else [])
         self.shown = shown
         kept = {text for group in shown for text in group}
-        self.words = {text: frozenset(WORD.findall(texts[text].lower())) for text in kept}
+        self.sequences = {text: WORD.findall(texts[text].lower()) for text in kept}
+        self.words = {text: frozenset(words) for text, words in self.sequences.items()}
         counts = Counter(
             word
             for group in shown
@@ -221,6 +224,16 @@ class _Words:
             pairs = [pairs[place] for place in rng.choice(len(pairs), 4 * TASKS, replace=False)]
         values = [self.shared(first[one], first[other]) for one, other in pairs]
         return float(np.mean(values)) if values else np.nan
+
+    def are_filled_in(self, number: int) -> bool:
+        """Whether most first states of a group are one text with other words at some places."""
+        pairs = [pair for pair in combinations(self.shown[number], 2) if pair[0] != pair[1]]
+        alike = 0
+        for pair in pairs:
+            one, other = (self.sequences[text] for text in pair)
+            equal = sum(map(eq, one, other))
+            alike += len(one) == len(other) and 2 * equal >= len(one)
+        return 2 * alike > len(pairs)
 
     def parts(self, number: int, limit: float) -> list[set[int]]:
         """The attempts of a group in parts: two are in one if they share more than this."""
