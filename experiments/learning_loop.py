@@ -26,7 +26,6 @@ from zlib import crc32
 
 import numpy as np
 import torch
-from common import ROOT
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from ascribe import StepTable, recipe
@@ -37,6 +36,7 @@ from ascribe.steps.check import arrange
 from ascribe.steps.returns import reward_to_go
 from ascribe_lab.envs.sokoban import MOVES, Position, Sokoban, SokobanEpisode, solve
 from ascribe_lab.envs.webshop.game import Visit, WebShop, next_action
+from benchmarks.common import ROOT
 
 sys.path.append(str(ROOT / "examples"))
 import bipace_in_one_file as example

@@ -25,8 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from audit_forms import scored_recipe
-from common import ROOT, Figures
 
 from ascribe import StepTable
 from ascribe.groups.keys import StateKey, keyed
@@ -43,13 +41,16 @@ from ascribe_lab.audit.policy import (
     with_radius,
 )
 from ascribe_lab.audit.run import Regrouped, Scored, interval
+from benchmarks.audit_forms import scored_recipe
+from benchmarks.common import ROOT, Figures
 
 sys.path.append(str(ROOT / "examples"))
 import bipace_in_one_file as example
 import torch
 from safetensors.torch import load, save
-from tiny_llama import TinyLlama
 from transformers import LlamaConfig, LlamaForCausalLM
+
+from experiments.audit_policy.tiny_llama import TinyLlama
 
 SEEDS = (100, 101, 102)
 STAGES = (0, 8, 16)

@@ -1,13 +1,14 @@
 """The results of the audit of real policies; run as a script, it draws their figure."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from common import RESULTS, ROOT, read_lines
-
 from ascribe.steps.atomic import replacing
+from benchmarks.common import ROOT, read_lines
 
+RESULTS = Path(__file__).parent / "results"
 PICTURE = ROOT / "docs" / "figures" / "audit_policy.svg"
 OBJECTIVES = ("discounted", "success")
 NAMED = (

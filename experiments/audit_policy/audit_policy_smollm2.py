@@ -10,9 +10,8 @@ import json
 import tempfile
 from pathlib import Path
 
-import common
-
 from ascribe_lab.models import write_smollm2
+from benchmarks import common
 
 common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers")
 GAME = ("--env", "textcraft", "--set", "depth=1", "--style", "choices", "--max-turns", "4")

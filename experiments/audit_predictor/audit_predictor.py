@@ -1,6 +1,6 @@
 """Which score of a recipe on a few batches predicts how fast a policy learns with it?
 
-In each of 24 worlds (those of ``ascribe audit``, and the graphs of ``audit_forms.py``, which
+In each of 24 worlds (those of ``ascribe audit``, and the graphs of ``graphs.py``, which
 vary in size, horizon, aliasing, noise and sparsity) every recipe learns for 20 updates and is
 scored on batches of two policies: that at the start of the learning run, and a better one; ``both``
 is the mean of the two, ``worse`` the lower. The correlation of a score with learning is Spearman's
@@ -27,8 +27,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from audit_forms import ALL_WORLDS, scored_recipe
-from common import Figures
 
 from ascribe.steps.arrays import Floats
 from ascribe.steps.atomic import write_file
@@ -44,6 +42,9 @@ from ascribe_lab.audit.scores import (
     policy_gradient,
     row_scores,
 )
+from benchmarks.audit_forms import scored_recipe
+from benchmarks.common import Figures
+from experiments.audit_predictor.graphs import ALL_WORLDS
 
 SEED = 2216
 """Named before its run. The list of scores was made with seed 22, which cannot test it."""

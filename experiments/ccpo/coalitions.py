@@ -1,6 +1,6 @@
 """Teams and their coalitions: contributions, Shapley values, voting, and the authors' later code.
 
-What `benchmarks/team.py` and the tests of CCPO's theorems need beside `ascribe.estimators.ccpo`.
+What `team.py` and the tests of CCPO's theorems need beside `ascribe.estimators.ccpo`.
 """
 
 from collections.abc import Iterable, Mapping

@@ -8,8 +8,8 @@ last thirty (with ``--model``: three). ``team`` is the success of the team,
 ``alone`` the mean share of the voters' own answers that are right. ``low`` and ``high`` are the
 smallest and the largest of the seeds, and ``difference`` is paired by seed.
 
-    python benchmarks/learning_team.py
-    python benchmarks/learning_team.py --model warm      # one run of each, by a real model
+    python -m experiments.ccpo.learning_team
+    python -m experiments.ccpo.learning_team --model warm      # one run of each, by a real model
 
 With ``--model`` the sums are asked in words, and answered as the environment asks; a small model
 needs a warm-up (``ascribe warmup --env maths``). One run with one seed says that it runs and
@@ -21,12 +21,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import common
 import numpy as np
 import pyarrow.parquet as pq
-import tiny
 
 from ascribe_lab.envs.maths import final_answer, last_number
+from benchmarks import common, tiny
 
 common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers", "trl", "peft")
 REWARDS = {"shared": "grpo", "counterfactual": "ccpo"}

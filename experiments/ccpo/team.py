@@ -17,18 +17,16 @@ outcomes.
 - `signal`: `grpo` is mean over standard deviation of the gradient of one prompt, with GRPO on the
   shared reward; the others are ratios to it.
 
-`--docs` writes the committed results into benchmarks/results/team.md instead of running anything.
+`--docs` writes the committed results into results/team.md instead of running anything.
 """
 
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from coalitions import Ties, Votes, contributions, outcome_bonus, shapley, side_by_side
-from common import RESULTS as FOLDER
-from common import Figures, Work, fill_page, interleaved, read_lines
 
 from ascribe.estimators.ccpo import (
     STREAMS,
@@ -40,9 +38,18 @@ from ascribe.estimators.ccpo import (
 )
 from ascribe.estimators.relative import Norm
 from ascribe.steps.arrays import Bools, Floats, Ints
+from benchmarks.common import Figures, Work, fill_page, interleaved, read_lines
+from experiments.ccpo.coalitions import (
+    Ties,
+    Votes,
+    contributions,
+    outcome_bonus,
+    shapley,
+    side_by_side,
+)
 
-RESULTS = FOLDER / "team.jsonl"
-PAGE = FOLDER / "team.md"
+RESULTS = Path(__file__).parent / "results" / "team.jsonl"
+PAGE = RESULTS.with_suffix(".md")
 
 ROLLOUTS = 4
 BATCH = 64

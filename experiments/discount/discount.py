@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import Figures, read_lines
 
 from ascribe import StepTable, recipe
 from ascribe.groups.actions import KEY_FUNCTIONS, action_keys
@@ -44,6 +43,7 @@ from ascribe_lab.audit import ALL_WORLDS, Settings, World, rollouts
 from ascribe_lab.audit.run import score_learning
 from ascribe_lab.audit.tasks import unit
 from ascribe_lab.audit.worlds import DIMENSIONS
+from benchmarks.common import Figures, read_lines
 
 GAMMAS = (0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0)
 FIXED = 0.95

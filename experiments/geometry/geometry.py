@@ -1,6 +1,6 @@
 """Do hidden states of a pretrained model group steps of like value? BiPACE's claim, untrained.
 
-``geometry_protocol.md`` says what is asked, and how. SmolLM2-135M plays TextCraft and generated
+``protocol.md`` says what is asked, and how. SmolLM2-135M plays TextCraft and generated
 ALFWorld games: a command is drawn from the model's own probabilities of the admissible ones, or is
 the expert's in a stated share of the steps, since the model alone hardly ever wins. The recording
 holds every step, and hidden states at the end of the prompt, over the prompt and at the end of the
@@ -8,7 +8,7 @@ command. Then groupings of the steps of a task predict the returns of trajectori
 ``explained`` is the share of their variance around the task's mean that goes, ``raw`` the same
 without shrinkage, ``beyond_turn`` the share of what the task's mean in each turn leaves.
 
-    python benchmarks/geometry.py --work runs/geometry --out geometry.jsonl
+    python -m experiments.geometry.geometry --work runs/geometry --out geometry.jsonl
 
 ``--work`` keeps what was recorded, one file for each task; a run that was stopped goes on there.
 The quick case has four other goals of TextCraft alone, and a tiny model that knows nothing.
@@ -24,9 +24,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import common
 import numpy as np
-from geometry_record import ATTEMPTS, LAYERS, WORLDS, record, tiny_model
 
 from ascribe import StepTable
 from ascribe.fingerprints import normalised
@@ -37,6 +35,8 @@ from ascribe.groups.radius import Target, search
 from ascribe.steps.returns import reward_to_go
 from ascribe.steps.table import Coded
 from ascribe_lab.models.loading import load_smollm2
+from benchmarks import common
+from experiments.geometry.geometry_record import ATTEMPTS, LAYERS, WORLDS, record, tiny_model
 
 common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers", "alfworld", "textworld")
 PAGE = common.ROOT / "docs" / "geometry.md"

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import common
 import numpy as np
 import torch
 import transformers
-from driver import smollm2
 
 from ascribe.steps.atomic import replacing
 from ascribe_lab.envs.registry import make
+from benchmarks import common
 
 LAYERS = (5, 11, 17, 21, 25, 29)
 """Decoder blocks, of 30."""
@@ -192,4 +191,4 @@ def tiny_model() -> tuple[Any, Any]:
     size = {"hidden_size": 32, "intermediate_size": 32}
     size |= {"num_attention_heads": 2, "num_key_value_heads": 2}
     config = transformers.LlamaConfig(**common.SMOLLM2_SHAPE | size)
-    return transformers.LlamaForCausalLM(config).eval(), smollm2()
+    return transformers.LlamaForCausalLM(config).eval(), common.smollm2_tokenizer()

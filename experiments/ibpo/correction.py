@@ -19,10 +19,7 @@ of the difference, over blocks that have such decisions. `speed`: CPU time on on
 from dataclasses import dataclass, replace
 from itertools import product
 
-import common
 import numpy as np
-from common import Figures, Work, interleaved
-from divergence import Divergence, Which, divergence, divergence_credit
 
 from ascribe import StepTable
 from ascribe.estimators import DrGRPO
@@ -37,6 +34,9 @@ from ascribe.steps.check import arrange
 from ascribe.steps.returns import episode_return
 from ascribe_lab.audit import QUICK, WORLDS, audit, rollouts, scored_recipe
 from ascribe_lab.audit.run import interval
+from benchmarks import common
+from benchmarks.common import Figures, Work, interleaved
+from experiments.ibpo.divergence import Divergence, Which, divergence, divergence_credit
 
 BETA = 0.5
 CHOSEN = 0.6

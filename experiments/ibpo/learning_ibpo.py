@@ -7,8 +7,8 @@ for a short while. ``success`` is that of the answers to sums that are in neithe
 each, when the budget of tokens is spent; ``mean_success`` is that of the answers in training, over
 the tokens sampled so far. ``low`` and ``high`` are the smallest and the largest of the seeds.
 
-    python benchmarks/learning_ibpo.py
-    python benchmarks/learning_ibpo.py --model FOLDER      # one run of each arm, by a real model
+    python -m experiments.ibpo.learning_ibpo
+    python -m experiments.ibpo.learning_ibpo --model FOLDER      # one run of each arm by a model
 
 With ``--model`` questions come from ``scripts/make_arithmetic.py``, and one run with one seed says
 little about one arm against the other.
@@ -23,8 +23,6 @@ from random import Random
 from typing import Any
 
 import numpy as np
-import tiny
-from common import ROOT, Figures, mean_range
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PrinterCallback, TrainerCallback
 from trl import GRPOConfig
@@ -37,6 +35,10 @@ from ascribe_lab.models.loading import save_model
 from ascribe_lab.rollout import Plan, Sampling, Setup, rollout, success
 from ascribe_lab.train.corrections import Corrections
 from ascribe_lab.train.trl.episodes import EpisodeTrainer
+from benchmarks import tiny
+from benchmarks.common import ROOT, Figures, mean_range
+
+sys.path.append(str(Path(__file__).parent))  # where ``learning_ibpo:Sums`` is found
 
 LARGEST = 29
 """Of the numbers that are added."""

@@ -1,9 +1,9 @@
 """Does better credit learn faster? Small policies, two environments, two starts, paired seeds.
 
 The design, the contrasts and what is said for each outcome were committed before the runs:
-``benchmarks/learning_protocol.md``. A run trains one policy with one recipe; ``auc`` is the mean of
-its success over training, from evaluations of 512 episodes (trapezoids). Runs of one seed share
-start, tasks and random numbers. A case is ``environment/start/recipe``; without a start it is the
+``protocol.md``. A run trains one policy with one recipe; ``auc`` is the mean of its success over
+training, from evaluations of 512 episodes (trapezoids). Runs of one seed share start, tasks and
+random numbers. A case is ``environment/start/recipe``; without a start it is the
 mean over starts, and ``all`` is the mean over environments and starts. ``auc`` is the mean over
 seeds, ``iqm`` the mean of the middle half of the runs. Intervals are over seeds, at 95 %: by
 Student's t for means, by bootstrap for ``iqm``. ``difference`` is that of ``auc`` to ``gigpo``,
@@ -24,27 +24,36 @@ go to ``NAME/curve.jsonl``. ``--curves FILE`` takes the runs of such a file as f
 
 import copy
 import itertools
-import json
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import learning_loop as loop
 import numpy as np
 import torch
-from common import RESULTS, Figures, bootstrap, mean_interval, read_lines
 
-from ascribe.groups.radius import Target
-from ascribe.steps.atomic import replacing
 from ascribe_lab.audit.policy import with_radius
 from ascribe_lab.audit.run import scored_recipe
+from benchmarks.common import Figures, bootstrap, mean_interval, read_lines
+from experiments import learning_loop as loop
+from experiments.common import (
+    OPTIONS,
+    TARGET,
+    auc,
+    finished,
+    holm,
+    keep,
+    run_units,
+    sign_flip,
+    spearman,
+)
+
+AUDIT = Path(__file__).parent / "results" / "audit.jsonl"
+"""Scores of ``benchmarks/audit.py`` as they were at the time."""
 
 # The design.
 
@@ -103,8 +112,6 @@ SCORES = ("update_cosine", "learning_auc", "momentum_auc")
 FIRST_LOOK = 9
 """Seeds whose results were known before the others were run."""
 BASE, PRIMARY = "gigpo", "sbc"
-TARGET = Target(low=1e-4, over="rows")
-"""BiPACE's rule for the radius of clusters: a median size of 4 to 8 (here over steps)."""
 PRETRAINED = loop.Start(0.25, 1500)
 """How the policy of the arms ``pretrained`` was made, with seed 900."""
 
@@ -220,12 +227,6 @@ def run_unit(design: Design, folder: Path, deadline: float, unit: Unit) -> None:
         keep(line, path_of(folder, unit, arm, rate))
 
 
-def keep(line: Mapping[str, Any], path: Path) -> None:
-    """Write the file of a run."""
-    with replacing(path) as file:
-        file.write(json.dumps(line).encode())
-
-
 def path_of(folder: Path, unit: Unit, arm: str, rate: float) -> Path:
     """The file of a run."""
     name = "-".join([*unit.cell, arm.replace(", ", "_").replace(" ", "_"), f"{rate:g}"])
@@ -259,58 +260,7 @@ def pretrained(world: str, updates: int) -> Any:
     return loop.clone(world, replace(PRETRAINED, updates=updates), 900)
 
 
-OPTIONS: dict[str, Any] = {
-    "work": {"type": Path, "help": "folder for finished runs"},
-    "processes": {"type": int, "default": 1},
-    "minutes": {"type": float, "default": 1e9, "help": "start no run after so many"},
-    "curves": {"type": Path, "help": "a file of curves of finished runs"},
-}
-"""Of every benchmark whose runs are made in pieces."""
-
-
-def run_units(run: Callable[[Any], None], units: Sequence[Any], processes: int) -> None:
-    """All units, in several processes."""
-    if processes == 1:
-        for unit in units:
-            run(unit)
-        return
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        list(pool.map(run, units))
-
-
 # Statistics.
-
-
-def auc(line: Mapping[str, Any]) -> float:
-    """The mean success over training, by trapezoids."""
-    return float(np.trapezoid(line["held_out"]) / (len(line["held_out"]) - 1))
-
-
-def sign_flip(differences: Sequence[float]) -> float:
-    """The exact two-sided p value of the mean against all changes of signs.
-
-    The sums of all 2^n changes are those of two halves, so 24 differences need 2 x 4096 sums.
-    """
-    values = np.asarray(differences, dtype=np.float64)
-    halves = []
-    for half in (values[: values.size // 2], values[values.size // 2 :]):
-        signs = np.array(list(itertools.product((-1.0, 1.0), repeat=half.size)))
-        halves.append(signs @ half)
-    bound = abs(values.sum()) - 1e-9 * np.abs(values).sum()
-    second = np.sort(halves[1])
-    above = second.size - np.searchsorted(second, bound - halves[0], side="left")
-    below = np.searchsorted(second, -bound - halves[0], side="right")
-    count = int(np.minimum(above + below, second.size).sum())
-    return count / 2.0**values.size
-
-
-def holm(values: Mapping[str, float]) -> dict[str, float]:
-    """Values of p, corrected by Holm's method."""
-    corrected, largest = {}, 0.0
-    for place, name in enumerate(sorted(values, key=values.__getitem__)):
-        largest = max(largest, min(1.0, (len(values) - place) * values[name]))
-        corrected[name] = largest
-    return corrected
 
 
 def middle_mean(values: Any, axis: int = -1) -> Any:
@@ -318,24 +268,6 @@ def middle_mean(values: Any, axis: int = -1) -> Any:
     ordered = np.sort(values, axis=axis)
     cut = ordered.shape[axis] // 4
     return ordered.take(range(cut, ordered.shape[axis] - cut), axis).mean(axis)
-
-
-def ranks(values: Sequence[float]) -> Any:
-    """Ranks, with the mean rank for ties."""
-    array = np.asarray(values)
-    return (array[:, None] > array).sum(1) + ((array[:, None] == array).sum(1) - 1) / 2
-
-
-def spearman(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """Rank correlation, and its exact one-sided p value over all orders (of at most 9 items)."""
-    x, y = ranks(first), ranks(second)
-    x, y = x - x.mean(), y - y.mean()
-    scale = float(np.sqrt((x @ x) * (y @ y)))
-    if scale == 0.0:
-        return 0.0, 1.0
-    found = float(x @ y)
-    orders = np.array(list(itertools.permutations(range(len(y)))))
-    return found / scale, float((y[orders] @ x >= found - 1e-9).mean())
 
 
 # Figures.
@@ -474,7 +406,7 @@ def _emit_difference(figures: Figures, case: str, values: Any) -> None:
 def predictions(metric: str) -> dict[str, float]:
     """A score of the audit for every recipe: mean over its worlds, in groups of 8."""
     found = {}
-    for line in read_lines(RESULTS / "audit.jsonl")[1:]:
+    for line in read_lines(AUDIT)[1:]:
         world, recipe, size = [*line["case"].split("/"), "", ""][:3]
         if (world, size, line["metric"]) == ("mean", "8", metric):
             found[recipe] = line["value"]
@@ -504,11 +436,6 @@ def main() -> None:
         lines = finished(folder)
         report(figures, design, lines)
         figures.write_curve(lines)
-
-
-def finished(folder: Path) -> list[dict[str, Any]]:
-    """The curves of all finished runs."""
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
 
 
 if __name__ == "__main__":

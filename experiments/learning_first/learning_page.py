@@ -1,16 +1,19 @@
 """Fill ``docs/learning_first.md`` from the committed results.
 
-    python benchmarks/learning_page.py
+    python -m experiments.learning_first.learning_page
 
-The sentences of the block ``answer`` are those that ``benchmarks/learning_protocol.md`` has for
-each outcome, as its last changes have them. "Ahead" and "behind" in it are differences whose
+The sentences of the block ``answer`` are those that ``protocol.md`` has for each outcome, as its
+last changes have them. "Ahead" and "behind" in it are differences whose
 corrected p, counting both looks at the results, is below 0.05.
 """
 
+from pathlib import Path
 from statistics import mean
 
-from common import RESULTS, ROOT, fill_page, read_lines
-from learning_experiment import (
+from ascribe_lab.audit.report import markdown
+from benchmarks.common import ROOT, fill_page, read_lines
+from experiments.common import Case, Cases, chance, read
+from experiments.learning_first.learning_experiment import (
     BASE,
     FIRST_LOOK,
     FULL,
@@ -19,8 +22,7 @@ from learning_experiment import (
     SCORES,
 )
 
-from ascribe_lab.audit.report import markdown
-
+RESULTS = Path(__file__).parent / "results"
 PAGE = ROOT / "docs" / "learning_first.md"
 PICTURE = "![Success over training, and differences in AUC](figures/learning_experiment.svg)"
 ENVIRONMENTS = tuple(dict.fromkeys(cell[0] for cell in FULL.cells))
@@ -29,25 +31,8 @@ UNSEEN, DEVELOPED_ON = "sokoban", "textcraft"
 """The environment that did not serve the development of the primary recipe, and the other."""
 PLANNED = len(FULL.seeds)
 SPEED = {1: "faster", -1: "more slowly"}
-AUDITED = {"gigpo": "gigpo, text", "hgpo": "hgpo, text", "sbc": "sbc, text"}
-AUDITED |= {"bipace_q": "bipace_q, hidden"}
-"""What the audit of real policies calls a recipe with the states that it has here."""
-
 CORRECTED = "holm_two_looks"
 """The corrected p that decides."""
-
-Case = dict[str, float]
-"""Values by metric."""
-Cases = dict[str, Case]
-
-
-def read(name: str) -> Cases:
-    """The figures of committed results."""
-    found: Cases = {}
-    for line in read_lines(RESULTS / f"{name}.jsonl")[1:]:
-        found.setdefault(line["case"], {})[line["metric"]] = line["value"]
-    return found
-
 
 # Numbers.
 
@@ -59,13 +44,6 @@ def value(case: Case, metric: str) -> str:
     form = "+.3f" if metric in ("difference", "gain") else ".3f"
     shown = [f"{case[metric + end]:{form}}" for end in ("", "_low", "_high")]
     return "{} ({} to {})".format(*shown)
-
-
-def chance(case: Case, metric: str = "p") -> str:
-    """A value of p, if there is one."""
-    if metric not in case:
-        return "–"
-    return f"{case[metric]:.2g}" if case[metric] >= 1e-4 else "below 0.0001"
 
 
 def tested(case: Case) -> str:
@@ -259,7 +237,7 @@ def smollm2() -> str:
     """A line for each engine."""
     rows = []
     for engine in ("trl", "verl"):
-        found = read(f"learning_smollm2_{engine}")
+        found = read(RESULTS / f"learning_smollm2_{engine}.jsonl")
         played = [value(case, "success") for case in found.values() if "success" in case]
         gain = value(found[f"{engine}, gain"], "gain")
         goals = read_lines(RESULTS / f"learning_smollm2_{engine}" / "goals.jsonl")
@@ -282,7 +260,7 @@ def filled(text: str) -> str:
     """The page with what is committed."""
     blocks = {"smollm2": smollm2()}
     if (RESULTS / "learning_experiment.jsonl").exists():
-        figures = read("learning_experiment")
+        figures = read(RESULTS / "learning_experiment.jsonl")
         first, *others = verdicts(figures)
         blocks["answer"] = "\n".join([f"**{first}**", "", *(f"- {each}" for each in others)])
         blocks["figure"] = PICTURE

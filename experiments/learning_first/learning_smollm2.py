@@ -8,7 +8,7 @@ bootstrap intervals over goals, because the episodes of one goal are alike. One 
 says whether it learns; it says nothing about one recipe against another. The quick case trains a
 tiny policy for one iteration.
 
-    python benchmarks/learning_smollm2.py --engine trl --run runs/trl --minutes 25
+    python -m experiments.learning_first.learning_smollm2 --engine trl --run runs/trl --minutes 25
 
 ``--minutes`` stops the training after so long; call it again to go on. Figures are written when the
 run has ended.
@@ -24,15 +24,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import common
 import numpy as np
-import tiny
 import yaml
-from sceptic_smollm2 import play_all
 
 from ascribe.engines.metrics import read_metrics
 from ascribe_lab.rollout import Sampling, Setup
 from ascribe_lab.train.config import Layout
+from benchmarks import common, tiny
+from experiments.common import play_all
 
 CONFIG = common.ROOT / "examples" / "train" / "textcraft_smollm2.yaml"
 HELD_OUT, REPEATS, AT_ONCE = range(25, 85), 4, 15

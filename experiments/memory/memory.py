@@ -16,11 +16,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from common import Figures, Work, interleaved
 
 from ascribe import StepTable, recipe
 from ascribe_lab.audit import Settings
 from ascribe_lab.audit.run import interval, score_learning
+from benchmarks.common import Figures, Work, interleaved
 
 RECIPES: dict[str, dict[str, Any]] = {"returns": {"gamma": 0.9}, "sbc": {"states": "exact"}}
 WORLDS = ("graph", "craft")

@@ -15,8 +15,9 @@ import statistics
 import sys
 import time
 
-import common
 import torch
+
+from benchmarks import common
 
 sys.path.insert(0, str(common.ROOT / "examples"))
 

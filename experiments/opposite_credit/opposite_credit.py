@@ -8,12 +8,12 @@ both rise, so that no threshold of the share separates good credit from bad. On 
 recipe that averages over equal actions has the lower share and the better gradient.
 """
 
-import common
 import numpy as np
 
 from ascribe import diagnose, recipe
 from ascribe_lab.audit import WORLDS, Conditions, rollouts
 from ascribe_lab.audit.scores import gradient_cosine, policy_gradient
+from benchmarks import common
 
 GAMMA, TASKS = 0.95, 20
 RECIPES = {name: recipe(name) for name in ("grpo", "gigpo", "returns")}

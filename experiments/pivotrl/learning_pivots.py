@@ -24,7 +24,7 @@ leaves them out. ``times_those_of_episodes`` below 1 is fewer turns than whole e
 both are better at the end than at the start by a twentieth; the others have no such number. The
 start, rates and lengths were chosen on a seed that is not among those here.
 
-    python benchmarks/learning_pivots.py
+    python -m experiments.pivotrl.learning_pivots
 """
 
 import json
@@ -36,9 +36,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import common
 import numpy as np
-import tiny
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -64,6 +62,7 @@ from ascribe_lab.train.config import Config
 from ascribe_lab.train.launch import train
 from ascribe_lab.train.load import load_config
 from ascribe_lab.train.rounds import Rounds, train_in_rounds
+from benchmarks import common, tiny
 
 common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers", "trl")
 

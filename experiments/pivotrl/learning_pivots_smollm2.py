@@ -11,10 +11,10 @@ questions. Other ``low`` and ``high`` are Wilson's intervals, for as many trials
 or sums. ``turns`` are answers of the policy, those of the profile too. One run with one seed says
 little about one way of learning against another.
 
-    python benchmarks/learning_pivots_smollm2.py --warm warm --run runs/pivots --gsm8k test.jsonl
+    python -m experiments.pivotrl.learning_pivots_smollm2 --warm warm --gsm8k test.jsonl
 
-``warm`` is written by the command of ``docs/play.md``. A step whose result lies in the run's
-folder is not made again.
+``warm`` is written by the command of ``docs/play.md``. With ``--run FOLDER``, a step whose result
+lies in the folder is not made again.
 """
 
 import json
@@ -25,15 +25,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import common
-import tiny
 import torch
-from sceptic_smollm2 import play_all
 
 from ascribe.engines.metrics import read_metrics
 from ascribe_lab.models import Chat
 from ascribe_lab.models.loading import load_causal_lm, load_smollm2
 from ascribe_lab.rollout import Sampling, Setup, success
+from benchmarks import common, tiny
+from experiments.common import play_all
 
 common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers", "trl")
 

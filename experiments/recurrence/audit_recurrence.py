@@ -26,8 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from audit import save_figure
-from common import RESULTS, ROOT, Figures, read_lines
 
 from ascribe.groups.exact import exact
 from ascribe.steps import segments
@@ -35,6 +33,7 @@ from ascribe_lab.audit import FULL, WORLDS, Settings, rollouts, scored_recipe
 from ascribe_lab.audit.rare import RARE_WORLDS
 from ascribe_lab.audit.report import BETTER
 from ascribe_lab.audit.run import SCORING, interval, score_batches, score_learning
+from benchmarks.common import ROOT, Figures, read_lines, save_figure
 
 RECIPES = (
     *("grpo", "returns", "gigpo", "hgpo", "g2po", "graphgpo_mean", "bigpo_mean"),
@@ -43,6 +42,7 @@ RECIPES = (
 )
 """One form of each family. ``rloo`` and ``entropy`` are as ``grpo``, and ``audit.py`` compares the
 other forms in eight worlds."""
+sys.path.append(str(Path(__file__).parent))  # where they are found by these names
 CANDIDATES = tuple(
     f"candidates:{name}" for name in ("HiddenCritic", "PooledClusters", "ByTool", "CheapProgress")
 )
@@ -69,7 +69,7 @@ SETTINGS = replace(FULL, blocks=4, batches=3, gamma=1.0, seed=41)
 TUNED_ON = replace(SETTINGS, blocks=3, seed=1041)
 AT_EQUAL_EPISODES = replace(SETTINGS, blocks=4, tasks=32, updates=40, seed=2041)
 PICTURE = ROOT / "docs" / "figures" / "audit_recurrence"
-COMMITTED = RESULTS / "audit_recurrence.jsonl"
+COMMITTED = Path(__file__).parent / "results" / "audit_recurrence.jsonl"
 
 Values = dict[str, list[float]]
 """By metric, one number for each block."""

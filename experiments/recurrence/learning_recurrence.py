@@ -30,18 +30,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import learning_loop as loop
 import numpy as np
 import torch
-from candidates import ByTool, CheapProgress, HiddenCritic, PooledClusters
-from common import RESULTS, ROOT, Figures, fill_page, mean_interval, read_lines
-from learning_experiment import OPTIONS, TARGET, auc, finished, keep, run_units
 
 from ascribe import StepTable, recipe
 from ascribe.groups.keys import keyed, measure, propose
 from ascribe_lab.audit.report import markdown
 from ascribe_lab.audit.run import Carrying
+from benchmarks.common import ROOT, Figures, fill_page, mean_interval, read_lines
+from experiments import learning_loop as loop
+from experiments.common import OPTIONS, TARGET, auc, finished, keep, run_units
+from experiments.recurrence.candidates import ByTool, CheapProgress, HiddenCritic, PooledClusters
 
+RESULTS = Path(__file__).parent / "results"
 PAGE = ROOT / "docs" / "howto" / "state.md"
 
 MEMORY = 0.8

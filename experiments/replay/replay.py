@@ -29,7 +29,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import common
 import numpy as np
 
 from ascribe import StepTable
@@ -41,6 +40,7 @@ from ascribe_lab.models.policy import Request, SamplingPolicy
 from ascribe_lab.models.scripted import ScriptedPolicy
 from ascribe_lab.rollout import Model, Plan, Sampling, Setup, play_to_file, rollout, table
 from ascribe_lab.rollout.record import States, trajectories
+from benchmarks import common
 
 common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers")
 # A judge may name any fork, so all are measured, also those that a report would not list.

@@ -25,7 +25,6 @@ import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import common
 import numpy as np
 
 from ascribe import StepTable, recipe
@@ -38,6 +37,7 @@ from ascribe.steps.table import Coded
 from ascribe_lab.rollout import Model, Plan, Sampling, Setup, play_to_file
 from ascribe_lab.rollout.mini_swe_agent import save_trajectories
 from ascribe_lab.rollout.record import trajectories
+from benchmarks import common
 
 common.PACKAGES = ("ascribe-rl", "numpy", "pytest", "torch", "transformers")
 WRITE = Setup("repository", {"live": True}, "plain", "processes")

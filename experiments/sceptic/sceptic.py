@@ -1,8 +1,8 @@
 """Which credit learns faster on tasks that were not trained on? Small policies, paired seeds.
 
 The design, the contrasts and what is said for each outcome were committed before the runs:
-``benchmarks/sceptic_protocol.md``. A run trains one policy with one arm. ``auc`` is the mean of its
-success over training on tasks of their own, by trapezoids; ``end`` that of the last evaluation,
+``protocol.md``. A run trains one policy with one arm. ``auc`` is the mean of its success over
+training on tasks of their own, by trapezoids; ``end`` that of the last evaluation,
 ``trained`` the mean success of the episodes that were trained on. Runs of one seed share start,
 tasks and random numbers. A case is ``environment/arm``. Intervals are over seeds, at 95 %, by
 Student's t. ``difference`` is that of ``auc`` of two arms, paired by seed, with the ``p`` value of
@@ -37,11 +37,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import learning_loop as loop
 import numpy as np
 import torch
-from common import STUDENT, Figures, bootstrap, mean_interval, read_lines
-from learning_experiment import OPTIONS, TARGET, auc, finished, holm, keep, run_units, sign_flip
 from safetensors.torch import load_model, save
 
 from ascribe import StepTable, recipe
@@ -52,11 +49,14 @@ from ascribe.steps.atomic import replacing
 from ascribe.steps.check import arrange
 from ascribe.steps.returns import reward_to_go
 from ascribe_lab.audit.run import Carrying
+from benchmarks.common import STUDENT, Figures, bootstrap, mean_interval, read_lines
+from experiments import learning_loop as loop
+from experiments.common import OPTIONS, TARGET, auc, finished, holm, keep, run_units, sign_flip
 
 # The arms.
 
 MEMORY = 0.2
-"""The memory of ``sbc`` that ``benchmarks/memory.py`` found best where tasks come rarely."""
+"""The memory of ``sbc`` that ``experiments/memory`` found best where tasks come rarely."""
 FOLDS, PENALTY = 4, 0.1
 Credits = Callable[[StepTable], Any]
 

@@ -1,6 +1,6 @@
 """Direction or noise: which of the two explains the order of arms in ``sceptic.py``?
 
-For the environments, arms and settings of ``sceptic.py`` (``benchmarks/sceptic_protocol.md``), at
+For the environments, arms and settings of ``sceptic.py`` (``protocol.md``), at
 three stages of runs with ``returns``: the gradients of ``BATCHES`` batches of a policy that stands
 still. ``direction`` is the cosine between the expected gradient of an arm and that of ``oracle``,
 which is the true one up to the size of advantages; products of expectations are means over all
@@ -26,13 +26,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import learning_loop as loop
 import numpy as np
-import sceptic
 import torch
-from common import RESULTS, STUDENT, Figures, read_lines
-from learning_experiment import OPTIONS, finished, keep, run_units, spearman
 
+from benchmarks.common import STUDENT, Figures, read_lines
+from experiments import learning_loop as loop
+from experiments.common import OPTIONS, finished, keep, run_units, spearman
+from experiments.sceptic import sceptic
+
+RESULTS = Path(__file__).parent / "results"
 SEEDS, BATCHES = (331, 332, 333), 32
 STAGES = {"start": 0.0, "middle": 0.5, "end": 1.0}
 FOLLOWED, CRITIC, TRUE = "returns", "ppo", "oracle"

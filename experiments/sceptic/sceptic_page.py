@@ -1,19 +1,20 @@
 """Fill ``docs/learning.md``, and the pages that quote it, from the committed results.
 
-    python benchmarks/sceptic_page.py
+    python -m experiments.sceptic.sceptic_page
 
-The sentences are those that ``benchmarks/sceptic_protocol.md`` has for each outcome.
+The sentences are those that ``protocol.md`` has for each outcome.
 """
 
 import itertools
 from collections.abc import Callable, Sequence
-
-from common import RESULTS, ROOT, fill_page
-from learning_page import Case, Cases, chance, read
-from sceptic import ARMS, FULL, GROUPED, ORACLE, PLACES, PRIMARY
+from pathlib import Path
 
 from ascribe_lab.audit.report import markdown
+from benchmarks.common import ROOT, fill_page
+from experiments.common import Case, Cases, chance, read
+from experiments.sceptic.sceptic import ARMS, FULL, GROUPED, ORACLE, PLACES, PRIMARY
 
+RESULTS = Path(__file__).parent / "results"
 PAGE = ROOT / "docs" / "learning.md"
 QUOTING = (ROOT / "README.md", ROOT / "docs" / "howto" / "recipe.md")
 RIVALS = ("gigpo", "value", "ppo")
@@ -356,7 +357,7 @@ COSTS = {"cpu_seconds": "CPU minutes of training"}
 
 def filled(text: str) -> str:
     """A page with what is committed, where it has a place for it."""
-    figures = read("sceptic")
+    figures = read(RESULTS / "sceptic.jsonl")
     if any(figures[f"{world}/{GROUPED}"]["seeds"] < len(FULL.seeds) for world in FULL.worlds):
         raise SystemExit("the runs are not finished: the page says nothing of fewer seeds")
     blocks = {"sceptic": paragraph(figures), "sceptic table": table(figures)}
@@ -364,9 +365,9 @@ def filled(text: str) -> str:
     blocks["sceptic tuning"] = tuning(figures)
     blocks["sceptic limits"] = limits(figures)
     if (RESULTS / "sceptic_gradients.jsonl").exists():
-        blocks["gradients"] = explained(read("sceptic_gradients"))
+        blocks["gradients"] = explained(read(RESULTS / "sceptic_gradients.jsonl"))
     if (RESULTS / "sceptic_smollm2.jsonl").exists():
-        trained = read("sceptic_smollm2")
+        trained = read(RESULTS / "sceptic_smollm2.jsonl")
         blocks["smollm2"] = f"{smollm2(trained)}\n\n{runs_table(trained)}"
     blocks = {name: block for name, block in blocks.items() if f"<!-- begin: {name} -->" in text}
     return fill_page(text, {name: f"{block}\n" for name, block in blocks.items()})

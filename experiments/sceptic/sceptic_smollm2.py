@@ -1,7 +1,7 @@
 """Does SmolLM2-135M learn more with another credit than GRPO's, once it writes commands?
 
 The design, its pilots and the sentence for every outcome are in
-``benchmarks/sceptic_smollm2_protocol.md``. Two arms are trained with TRL by
+``smollm2_protocol.md``. Two arms are trained with TRL by
 ``examples/train/textcraft_smollm2.yaml``, from one start and with the same seeds, so that their
 runs are pairs. At the start and after every run the unseen goals of TextCraft are played four times
 each, sampled at the temperature of training. ``success`` is the share of episodes won,
@@ -10,7 +10,7 @@ carried out, and ``success_if_formed`` the share won of the episodes of well-for
 Intervals over seeds are by Student's t, those over goals are 95 % bootstrap intervals. Only pairs
 that are finished count. The quick case trains a tiny policy for one iteration.
 
-    python benchmarks/sceptic_smollm2.py --warm runs/warm --work runs/smollm2 --minutes 100
+    python -m experiments.sceptic.sceptic_smollm2 --warm runs/warm --work runs/smollm2 --minutes 100
 
 makes what is missing in the folder of ``--work``, two runs at a time on one core each. A run that
 was stopped goes on from its last checkpoint. After ``--minutes`` nothing new is started. With
@@ -22,6 +22,7 @@ import json
 import multiprocessing
 import os
 import resource
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,9 +33,7 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
-import common
 import numpy as np
-import tiny
 
 from ascribe.engines.metrics import NAME as METRICS
 from ascribe.engines.metrics import read_metrics
@@ -43,10 +42,9 @@ from ascribe_lab.envs.protocol import Start
 from ascribe_lab.envs.textcraft import Crafting, TextCraft, goals, recipe_book
 from ascribe_lab.envs.textcraft.game import CRAFT, GET
 from ascribe_lab.envs.textcraft.tasks import planner, show
-from ascribe_lab.models import TransformersPolicy
-from ascribe_lab.rollout import Plan, Rollout, Sampling, Setup, rollout
-from ascribe_lab.train.chat import in_layout
-from ascribe_lab.train.config import Layout
+from ascribe_lab.rollout import Sampling, Setup
+from benchmarks import common, tiny
+from experiments.common import play_all
 
 CONFIG = common.ROOT / "examples" / "train" / "textcraft_smollm2.yaml"
 ARMS: dict[str, dict[str, Any]] = {
@@ -65,6 +63,8 @@ FIRST = "grpo"
 DEPTHS, MOST_COMMANDS, MOST_RECIPES, OTHERS = (1, 2), 4, 4, 2
 UNSEEN, TRAINED = 120, 40
 ENVIRONMENT = "sceptic_smollm2:ShortCraft"
+FOLDER = str(Path(__file__).parent)
+sys.path.append(FOLDER)  # where the environment is found by this name
 AT_ONCE = 16
 """Goals that are played at once in an evaluation, which bounds memory."""
 CURVE = ("success", "invalid_share", "signal_share", "advantage_rms")
@@ -192,8 +192,8 @@ def finish(design: Design, warm: Path, folder: Path, arm: str, seed: int) -> Non
         resumed = bool(read_metrics(folder))
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         changes = common.settings(design.settings(warm, folder, arm, seed))
-        path = f"{Path(__file__).parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-        environment = os.environ | {"PYTHONPATH": path}  # it has to find ShortCraft
+        path = [FOLDER, str(common.ROOT), os.environ.get("PYTHONPATH", "")]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}  # to find ShortCraft
         common.ascribe("train", "--resume", str(CONFIG), *changes, env=environment)
         now = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent = now.ru_utime + now.ru_stime - before.ru_utime - before.ru_stime
@@ -231,26 +231,6 @@ def evaluate(design: Design, model: Path, out: Path) -> None:
             episode = trajectory.won, len(steps), formed, sum(s.valid for s in steps)
             played.setdefault(goal, []).append(episode)
     write_file(out, json.dumps(played))
-
-
-def play_all(
-    model: Path,
-    setup: Setup,
-    repeats: int,
-    turns: int,
-    sampling: Sampling,
-    most: int | None = None,
-    tasks: Sequence[int] | None = None,
-    layout: Layout = "step",
-) -> Rollout:
-    """Episodes of a model at all tasks of an environment, or at these, as a training plays them."""
-    tasks = tasks or range(min(setup.facts[0] or 0, most or 10**9))
-    count = len(tasks)
-    plan = Plan(count, repeats, turns, seed=1, tasks=tasks, sampling=sampling)
-    policy = TransformersPolicy.load(model, growing=layout == "trajectory")
-    agent, policy = in_layout(layout, setup.agent, policy)
-    with setup.open_pool(count * repeats) as pool:
-        return rollout(plan, pool, agent, policy)
 
 
 def make_missing(

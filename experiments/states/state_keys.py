@@ -21,9 +21,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 
-import learning_loop as loop
 import numpy as np
-from common import ROOT, Figures
 
 from ascribe import StepTable
 from ascribe.groups.keys import StateKey, measure, propose
@@ -31,8 +29,10 @@ from ascribe.steps.table import Coded
 from ascribe_lab.audit.tasks import Conditions, rollouts
 from ascribe_lab.audit.worlds import WORLDS
 from ascribe_lab.rollout import Model, Plan, Setup, rollout, table
+from benchmarks.common import ROOT, Figures
+from experiments import learning_loop as loop
 
-sys.path += [str(ROOT), str(ROOT / "examples")]
+sys.path.append(str(ROOT / "examples"))
 import bipace_in_one_file as one_file
 
 from tests.groups.planted import RIGHT, WRONG, played

@@ -9,13 +9,12 @@ be compared. The quick case has no WebShop.
 
 from typing import get_args
 
-import common
-
 from ascribe.diagnostics import diagnose
 from ascribe.estimators import GiGPO
 from ascribe_lab.rollout import Plan, Setup
 from ascribe_lab.rollout.record import States, table
 from ascribe_lab.rollout.setup import Model, play
+from benchmarks import common
 
 GROUPS, SIZE = 4, 8
 
