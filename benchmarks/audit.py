@@ -7,7 +7,7 @@ nothing: it writes the committed results into docs/audit.md and docs/howto/recip
 figure, with matplotlib.
 
 Cases ``pairs: mean/A minus B/8`` are what docs/audit.md says about learning.
-``audit_recurrence.py`` has every recipe in more worlds.
+``experiments/recurrence`` has every recipe in more worlds.
 """
 
 import itertools
@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 from audit_forms import ABLATIONS, scored_recipe
-from common import RESULTS, ROOT, Figures, fill_page, read_lines
+from common import RESULTS, ROOT, Figures, fill_page, read_lines, save_figure
 
-from ascribe.steps.atomic import replacing, write_file
+from ascribe.steps.atomic import write_file
 from ascribe_lab.audit import (
     FULL,
     FULL_FORMS,
@@ -53,7 +53,6 @@ LEARNED = ("momentum_auc", "learning_auc")
 SUMMARY = ROOT / "docs" / "audit.md"
 PICTURE = ROOT / "docs" / "figures" / "audit"
 CHOICE = ROOT / "docs" / "howto" / "recipe.md"
-PREDICTOR = RESULTS / "audit_predictor.jsonl"
 LEADER = "sbc"
 PAIRS = (
     ("returns", "gigpo"),
@@ -190,16 +189,6 @@ def figure(lines: Iterable[Line], path: Path) -> None:
     caption = "mean over worlds (blue, with its 95 % interval) and each world (grey), group size"
     drawing.supxlabel(f"{caption} {size}", fontsize=9)
     save_figure(drawing, path)
-
-
-def save_figure(drawing: Any, path: Path) -> None:
-    """Save a figure of matplotlib as PNG and SVG."""
-    from matplotlib import rc_context  # noqa: PLC0415 (no other part needs it)
-
-    with replacing(path.with_suffix(".png")) as file:
-        drawing.savefig(file, format="png", dpi=100)
-    with rc_context({"svg.hashsalt": "ascribe"}), replacing(path.with_suffix(".svg")) as file:
-        drawing.savefig(file, format="svg", metadata={"Date": None})
 
 
 def pairs() -> str:

@@ -1,4 +1,4 @@
-"""Shared by all benchmarks: figures as JSON lines, timing, commands, and synthetic data."""
+"""Shared by benchmarks and studies: figures as JSON lines, timing, commands, and synthetic data."""
 
 import argparse
 import json
@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ascribe import StepTable
+from ascribe.steps.atomic import replacing
 from ascribe.steps.table import Coded
 
 ROOT = Path(__file__).parents[1]
@@ -47,7 +48,7 @@ class Figures:
     """
 
     def __init__(self, bench: str, **extra: dict[str, Any]) -> None:
-        parser = argparse.ArgumentParser(prog=f"benchmarks/{bench}.py")
+        parser = argparse.ArgumentParser()
         parser.add_argument("--quick", action="store_true", help="smaller cases, within 45 s")
         parser.add_argument("--out", type=Path, help="also write the figures to this file")
         for name, arguments in extra.items():
@@ -166,6 +167,16 @@ def fill_page(text: str, tables: Mapping[str, str]) -> str:
         _, _, after = rest.partition(end)
         text = f"{before}{start}\n{table}\n{end}{after}"
     return text
+
+
+def save_figure(drawing: Any, path: Path) -> None:
+    """Save a figure of matplotlib as PNG and SVG."""
+    from matplotlib import rc_context  # noqa: PLC0415 (no other part needs it)
+
+    with replacing(path.with_suffix(".png")) as file:
+        drawing.savefig(file, format="png", dpi=100)
+    with rc_context({"svg.hashsalt": "ascribe"}), replacing(path.with_suffix(".svg")) as file:
+        drawing.savefig(file, format="svg", metadata={"Date": None})
 
 
 # Commands.
@@ -291,6 +302,15 @@ def bootstrap(values: npt.NDArray[Any], statistic: Any = np.mean) -> tuple[float
     rows = np.random.default_rng(0).integers(0, len(values), (10_000, len(values)))
     low, high = np.quantile(statistic(values[rows].reshape(10_000, -1), axis=1), [0.025, 0.975])
     return float(statistic(values.reshape(-1), axis=0)), float(low), float(high)
+
+
+def smollm2_tokenizer() -> Any:
+    """The tokenizer of SmolLM2."""
+    from ascribe_lab.models import loading  # noqa: PLC0415
+
+    package, name = loading.SMOLLM2
+    folder = loading.package_folder(package, loading.SMOLLM2_INSTALL)
+    return loading.load_tokenizer(folder, gguf_file=name)
 
 
 SMOLLM2_SHAPE = {

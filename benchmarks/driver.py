@@ -43,7 +43,7 @@ def main() -> None:
     sizes = {"type": int, "nargs": "+", "default": [1024, 8192]}
     names = {"nargs": "+", "default": ["grpo", "gigpo", "sbc"]}
     with common.Figures("driver", episodes=sizes, recipes=names) as figures:
-        tokenizer = smollm2()
+        tokenizer = common.smollm2_tokenizer()
         for episodes in [64] if figures.quick else figures.options.episodes:
             rows = Rows(tokenizer, episodes)
             for name in figures.options.recipes:
@@ -169,15 +169,6 @@ class Batch(SimpleNamespace):
 
 
 NAMES = ("prompts", "responses", "response_mask", "rm_scores")
-
-
-def smollm2() -> Any:
-    """The tokenizer of SmolLM2."""
-    from ascribe_lab.models import loading  # noqa: PLC0415
-
-    package, name = loading.SMOLLM2
-    folder = loading.package_folder(package, loading.SMOLLM2_INSTALL)
-    return loading.load_tokenizer(folder, gguf_file=name)
 
 
 if __name__ == "__main__":

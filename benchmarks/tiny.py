@@ -1,7 +1,8 @@
-"""Tiny policies for the learning benchmarks: two layers of a Llama, taught for a short while.
+"""Tiny policies, two layers of a Llama that are taught for a short while.
 
-Not a benchmark by itself. ``write_sums`` teaches sums with so many wrong results that there is
-something to learn and something to lose; ``write_textcraft`` teaches two goals of TextCraft.
+For ``engine_verl`` and the studies of learning. ``write_sums`` teaches sums with so many wrong
+results that there is something to learn and something to lose; ``write_textcraft`` teaches two
+goals of TextCraft.
 """
 
 import json
@@ -11,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import ROOT
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -19,7 +19,7 @@ from ascribe_lab.models import Chat
 from ascribe_lab.models.loading import save_model
 from ascribe_lab.train.warmup import TrainingExample
 
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 
 from make_tiny_model import train, write_tiny
 

@@ -1,8 +1,8 @@
 """Draw the curves of the runs on sums: teams by iteration, corrections by sampled tokens.
 
-Reads the curves that benchmarks/learning_team.py and benchmarks/learning_ibpo.py wrote beside their
-results, of the tiny policy and of SmolLM2-135M, and writes docs/figures/learning_team.svg and
-learning_ibpo.svg. Needs the extra figures.
+Reads the curves that experiments/ccpo/learning_team.py and experiments/ibpo/learning_ibpo.py wrote
+beside their results, of the tiny policy and of SmolLM2-135M, and writes
+docs/figures/learning_team.svg and learning_ibpo.svg. Needs the extra figures.
 """
 
 from collections.abc import Callable
@@ -15,18 +15,24 @@ COLOURS = {"shared": RED, "counterfactual": BLUE, "gspo": RED, "ibpo": BLUE}
 
 def main() -> None:
     """Draw both."""
-    draw("learning_team", "reward", "iteration", team)
-    draw("learning_ibpo", "arm", "sampled tokens", corrections)
+    draw("ccpo", "learning_team", "reward", "iteration", team)
+    draw("ibpo", "learning_ibpo", "arm", "sampled tokens", corrections)
 
 
-def draw(name: str, arm: str, across: str, values: Callable[[Line], tuple[float, float]]) -> None:
+def draw(
+    study: str,
+    name: str,
+    arm: str,
+    across: str,
+    values: Callable[[Line], tuple[float, float]],
+) -> None:
     """The tiny policy on the left, the real model on the right: thin seeds, thick means."""
     figure = new_figure(8.0, 3.4)
     panels = figure.subplots(1, 2, sharey=True)
     for panel, file, title in zip(
         panels, (name, f"{name}_smollm2"), ("tiny policy", "SmolLM2-135M"), strict=True
     ):
-        lines = read(f"{file}/curve.jsonl")
+        lines = read(study, f"{file}/curve.jsonl")
         for kind in dict.fromkeys(line[arm] for line in lines):
             seeds = dict.fromkeys(line["seed"] for line in lines)
             runs = [

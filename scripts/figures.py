@@ -1,4 +1,4 @@
-"""Shared by the scripts that draw figures: the curves of benchmarks, colours, and saving."""
+"""Shared by the scripts that draw figures: the curves of studies, colours, and saving."""
 
 import json
 from pathlib import Path
@@ -8,16 +8,16 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
 BLUE, RED = "#0072b2", "#d55e00"
 """Colours that colour-blind readers can distinguish."""
 
 Line = dict[str, Any]
 
 
-def read(name: str) -> list[Line]:
-    """The lines of a file in the results of the benchmarks."""
-    text = (RESULTS / name).read_text(encoding="utf-8")
+def read(study: str, name: str) -> list[Line]:
+    """The lines of a file in the results of a study."""
+    path = ROOT / "experiments" / study / "results" / name
+    text = path.read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
 

@@ -1,8 +1,8 @@
 """Draw the learning experiment: curves by recipe with bands, and paired differences.
 
-Reads benchmarks/results/learning_experiment.jsonl and learning_experiment/curve.jsonl, which
-benchmarks/learning_experiment.py writes, and writes docs/figures/learning_experiment.svg.
-Needs the extra figures.
+Reads learning_experiment.jsonl and learning_experiment/curve.jsonl in
+experiments/learning_first/results, which learning_experiment.py writes there, and writes
+docs/figures/learning_experiment.svg. Needs the extra figures.
 """
 
 import sys
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from figures import ROOT, Line, new_figure, read, save
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT))
 
-from common import mean_interval
-from learning_experiment import BASE, FULL, PRIMARY, of_complete_seeds
+from benchmarks.common import mean_interval
+from experiments.learning_first.learning_experiment import BASE, FULL, PRIMARY, of_complete_seeds
 
 COLOURS = {"grpo": "#999999", BASE: "#0072b2", PRIMARY: "#d55e00"}
 """Of the recipes whose curves are drawn: more could not be told apart."""
@@ -24,8 +24,8 @@ COLOURS = {"grpo": "#999999", BASE: "#0072b2", PRIMARY: "#d55e00"}
 def main() -> None:
     """Read the results and draw them."""
     draw(
-        of_complete_seeds(FULL, read("learning_experiment/curve.jsonl")),
-        read("learning_experiment.jsonl")[1:],
+        of_complete_seeds(FULL, read("learning_first", "learning_experiment/curve.jsonl")),
+        read("learning_first", "learning_experiment.jsonl")[1:],
     )
 
 

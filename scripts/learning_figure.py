@@ -2,8 +2,8 @@
 
     python scripts/learning_figure.py
 
-Reads benchmarks/results/learning_smollm2_ENGINE.jsonl and learning_smollm2_ENGINE/curve.jsonl of
-both engines, which benchmarks/learning_smollm2.py writes, and writes
+Reads learning_smollm2_ENGINE.jsonl and learning_smollm2_ENGINE/curve.jsonl of both engines in
+experiments/learning_first/results, which learning_smollm2.py writes there, and writes
 docs/figures/learning_smollm2.svg. Needs the extra figures.
 """
 
@@ -18,7 +18,7 @@ def main() -> None:
     figure = new_figure(8.0, 3.4)
     training, held_out = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
     for engine, (label, colour, offset) in ENGINES.items():
-        lines = read(f"{NAME}_{engine}/curve.jsonl")
+        lines = read("learning_first", f"{NAME}_{engine}/curve.jsonl")
         iterations = [line["iteration"] for line in lines]
         won = [line["success"] for line in lines]
         invalid = [line["invalid_share"] for line in lines]
@@ -48,7 +48,7 @@ def main() -> None:
 
 def held(engine: str, end: str) -> dict[str, float]:
     """The figures of one evaluation."""
-    lines = read(f"{NAME}_{engine}.jsonl")[1:]
+    lines = read("learning_first", f"{NAME}_{engine}.jsonl")[1:]
     return {
         line["metric"]: line["value"]
         for line in lines

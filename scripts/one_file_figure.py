@@ -1,6 +1,6 @@
 """Draw the learning curves of the one-file example: success of held-out and of training episodes.
 
-Reads benchmarks/results/one_file/curve.jsonl, which benchmarks/one_file.py writes, and writes
+Reads experiments/one_file/results/one_file/curve.jsonl, which one_file.py writes there, and writes
 docs/figures/one_file.svg. Needs the extra figures.
 """
 
@@ -14,7 +14,7 @@ Runs = dict[str, dict[int, list[Line]]]
 def main() -> None:
     """Read the curves and draw them."""
     runs: Runs = defaultdict(lambda: defaultdict(list))
-    for line in read("one_file/curve.jsonl"):
+    for line in read("one_file", "one_file/curve.jsonl"):
         runs[line["recipe"]][line["seed"]].append(line)
     draw(runs)
 

@@ -1,7 +1,7 @@
 """Draw what pivots cost and what they forget, beside whole episodes and supervised learning.
 
-Reads benchmarks/results/learning_pivots/curve.jsonl, which benchmarks/learning_pivots.py writes,
-and writes docs/figures/pivots.svg. Needs the extra figures.
+Reads experiments/pivotrl/results/learning_pivots/curve.jsonl, which learning_pivots.py writes
+there, and writes docs/figures/pivots.svg. Needs the extra figures.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ Runs = dict[str, dict[int, list[Line]]]
 def main() -> None:
     """Read the curves and draw them."""
     runs: dict[str, Runs] = {kind: defaultdict(lambda: defaultdict(list)) for kind in GOALS}
-    for line in read("learning_pivots/curve.jsonl"):
+    for line in read("pivotrl", "learning_pivots/curve.jsonl"):
         runs[line["goals"]][line["method"]][line["seed"]].append(line)
     figure = new_figure(9.6, 7.0)
     panels = figure.subplots(2, 2, sharey="row")

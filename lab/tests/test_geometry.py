@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,14 +13,11 @@ pytestmark = pytest.mark.engine
 torch = pytest.importorskip("torch", reason="needs the extra actor")
 pytest.importorskip("transformers", reason="needs the extra actor")
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
+from benchmarks.common import read_lines  # noqa: E402
+from experiments.geometry import geometry  # noqa: E402
+from experiments.geometry import geometry_record as recording  # noqa: E402
 
-import geometry  # noqa: E402
-import geometry_record as recording  # noqa: E402
-from common import read_lines  # noqa: E402
-
-RESULTS = BENCHMARKS / "results" / "geometry.jsonl"
+RESULTS = Path(geometry.__file__).parent / "results" / "geometry.jsonl"
 
 
 def recorded(folder: Path) -> geometry.Steps:

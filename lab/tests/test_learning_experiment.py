@@ -16,14 +16,11 @@ pytestmark = pytest.mark.engine
 torch = pytest.importorskip("torch", reason="needs the extra actor")
 pytest.importorskip("transformers", reason="needs the extra actor")
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
+from experiments import learning_loop as loop  # noqa: E402
+from experiments.learning_first import learning_experiment as experiment  # noqa: E402
+from experiments.learning_first import learning_page as page  # noqa: E402
 
-import learning_experiment as experiment  # noqa: E402
-import learning_loop as loop  # noqa: E402
-import learning_page as page  # noqa: E402
-
-COMMITTED = BENCHMARKS / "results" / "learning_experiment.jsonl"
+COMMITTED = page.RESULTS / "learning_experiment.jsonl"
 
 
 # The page.
@@ -77,9 +74,9 @@ def test_the_page_says_what_the_curves_give() -> None:
 @pytest.mark.skipif(not COMMITTED.exists(), reason="the runs are under way")
 def test_the_results_are_what_the_curves_say(tmp_path: Path) -> None:
     out = tmp_path / COMMITTED.name
-    command = [sys.executable, str(BENCHMARKS / "learning_experiment.py"), "--minutes", "0"]
+    command = [sys.executable, "-m", experiment.__name__, "--minutes", "0"]
     command += ["--curves", str(COMMITTED.with_suffix("") / "curve.jsonl"), "--out", str(out)]
-    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run(command, cwd=page.ROOT, check=True, capture_output=True)
     kept, found = (page.read_lines(path)[1:] for path in (COMMITTED, out))
     values = [[line.pop("value") for line in lines] for lines in (kept, found)]
     assert found == kept

@@ -25,6 +25,7 @@ pytest.importorskip("transformers", reason="needs the extra actor")
 
 FILE = Path(__file__).parents[2] / "examples" / "bipace_in_one_file.py"
 sys.path.insert(0, str(FILE.parent))
+RESULTS = Path(__file__).parents[2] / "experiments" / "one_file" / "results"
 
 import bipace_in_one_file as one_file  # noqa: E402
 
@@ -294,9 +295,9 @@ def figures_of(lines):
 
 
 @pytest.mark.slow
-def test_a_quick_benchmark_prints_figures_and_nothing_else(tmp_path):
+def test_a_quick_run_prints_figures_and_nothing_else(tmp_path):
     out = tmp_path / "one_file.jsonl"
-    command = [sys.executable, "benchmarks/one_file.py", "--quick", "--out", str(out)]
+    command = [sys.executable, "-m", "experiments.one_file.one_file", "--quick", "--out", str(out)]
     run = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
     )
@@ -307,11 +308,10 @@ def test_a_quick_benchmark_prints_figures_and_nothing_else(tmp_path):
 
 
 def test_committed_figures_follow_from_the_committed_curves():
-    results = ROOT / "benchmarks" / "results"
-    header, *lines = (results / "one_file.jsonl").read_text().splitlines()
+    header, *lines = (RESULTS / "one_file.jsonl").read_text().splitlines()
     assert json.loads(header)["quick"] is False
     figures = figures_of(lines)
-    curve = (results / "one_file" / "curve.jsonl").read_text().splitlines()
+    curve = (RESULTS / "one_file" / "curve.jsonl").read_text().splitlines()
     curve = [json.loads(line) for line in curve]
     last = max(line["iteration"] for line in curve)
     for name in ("grpo", "gigpo"):
@@ -327,7 +327,7 @@ def test_committed_figures_follow_from_the_committed_curves():
 
 
 def test_the_page_counts_the_runs_that_doubled():
-    curve = (ROOT / "benchmarks" / "results" / "one_file" / "curve.jsonl").read_text()
+    curve = (RESULTS / "one_file" / "curve.jsonl").read_text()
     held_out: dict[tuple[str, int], list[float]] = {}
     for line in map(json.loads, curve.splitlines()):
         if "held_out_success" in line:

@@ -1,8 +1,7 @@
-"""The worlds, true values and figures of ``benchmarks/sceptic.py``."""
+"""The worlds, true values and figures of ``experiments.sceptic.sceptic``."""
 
 import copy
 import random
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,15 +13,12 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "benchmarks"))
-
-import learning_loop as loop  # noqa: E402
-import sceptic  # noqa: E402
-import sceptic_gradients  # noqa: E402
-import sceptic_page as page  # noqa: E402
-from common import RESULTS, read_lines  # noqa: E402
 
 from ascribe import recipe  # noqa: E402
+from benchmarks.common import read_lines  # noqa: E402
+from experiments import learning_loop as loop  # noqa: E402
+from experiments.sceptic import sceptic, sceptic_gradients  # noqa: E402
+from experiments.sceptic import sceptic_page as page  # noqa: E402
 
 
 @pytest.mark.parametrize("name", loop.UNSEEN)
@@ -368,14 +364,14 @@ def test_the_page_says_what_the_language_model_learned(
 @pytest.mark.parametrize("name", ["sceptic", "sceptic_gradients"])
 def test_the_figures_follow_from_the_curves(name: str) -> None:
     """The committed results are what the committed curves give."""
-    if not (RESULTS / f"{name}.jsonl").exists():
+    if not (page.RESULTS / f"{name}.jsonl").exists():
         pytest.skip("the runs are not finished")
-    curves = read_lines(RESULTS / name / "curve.jsonl")
+    curves = read_lines(page.RESULTS / name / "curve.jsonl")
     if name == "sceptic":
         found = reported(sceptic.report, sceptic.FULL, curves)
     else:
         found = reported(sceptic_gradients.report, curves, sceptic_gradients.learned())
-    committed = read_lines(RESULTS / f"{name}.jsonl")[1:]
+    committed = read_lines(page.RESULTS / f"{name}.jsonl")[1:]
     assert found == [{key: line[key] for key in ("case", "metric", "value")} for line in committed]
 
 

@@ -1,18 +1,17 @@
 """The figures of SmolLM2's runs follow from the committed episodes, and the goals are disjoint."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("minecraft_data")
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
 
-import sceptic_smollm2 as sceptic  # noqa: E402
-from common import RESULTS, read_lines  # noqa: E402
+from benchmarks.common import read_lines
+from experiments.sceptic import sceptic_smollm2 as sceptic
+
+RESULTS = Path(sceptic.FOLDER) / "results"
 
 
 def test_goals_of_warm_up_training_and_evaluation_are_disjoint() -> None:

@@ -1,15 +1,13 @@
 """The page of CCPO says what the source and the committed results say."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
+from experiments.ccpo import team as simulated
 
-import team as simulated  # noqa: E402
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.unit
 

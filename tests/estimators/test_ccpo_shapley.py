@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.coalitions import (
+from experiments.ccpo.coalitions import (
     EXACT,
     Recorded,
     Votes,

@@ -1,19 +1,14 @@
 """Simulated teams in which every agent's part is known: 10,000 prompts, with intervals."""
 
-import sys
 from functools import cache
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.coalitions import contributions, shapley, speaks_again
+from experiments.ccpo import team as simulated
+from experiments.ccpo.coalitions import contributions, shapley, speaks_again
 from tests.estimators import reference_ccpo as reference
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import team as simulated
 
 pytestmark = pytest.mark.unit
 

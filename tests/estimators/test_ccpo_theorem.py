@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.coalitions import Votes, contributions, shapley
+from experiments.ccpo.coalitions import Votes, contributions, shapley
 
 pytestmark = pytest.mark.unit
 

@@ -18,7 +18,7 @@ from ascribe.estimators.ccpo import (
     within_prompts,
 )
 from ascribe.estimators.credit import Reason
-from benchmarks.coalitions import MEAN, contributions, outcome_bonus, pair, shapley
+from experiments.ccpo.coalitions import MEAN, contributions, outcome_bonus, pair, shapley
 from tests.estimators import reference_ccpo as reference
 
 pytestmark = pytest.mark.unit

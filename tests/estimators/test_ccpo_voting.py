@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ascribe.estimators.ccpo import CCPO, Statistics, allocated, counterfactual
 from ascribe.estimators.credit import Reason
 from ascribe.estimators.relative import Norm
-from benchmarks.coalitions import (
+from experiments.ccpo.coalitions import (
     Recorded,
     Votes,
     contributions,

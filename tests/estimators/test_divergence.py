@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ascribe.estimators.credit import Reason
 from ascribe.estimators.relative import Norm
 from ascribe.groups.exact import exact
-from benchmarks.divergence import (
+from experiments.ibpo.divergence import (
     Departure,
     Divergence,
     Which,

@@ -12,6 +12,7 @@ from ascribe_lab.audit import WORLDS
 from ascribe_lab.audit.scores import POOLED
 
 ROOT = Path(__file__).parents[3]
+PREDICTOR = ROOT / "experiments" / "audit_predictor" / "results" / "audit_predictor.jsonl"
 
 pytestmark = pytest.mark.unit
 
@@ -75,7 +76,7 @@ def test_other_scores_predict_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page says how many scores do better on the worlds that the score was not chosen on."""
     module = script("audit", monkeypatch)
     values: dict[str, dict[str, float]] = {}
-    for line in map(json.loads, module.PREDICTOR.read_text(encoding="utf-8").splitlines()[1:]):
+    for line in map(json.loads, PREDICTOR.read_text(encoding="utf-8").splitlines()[1:]):
         values.setdefault(line["case"], {})[line["metric"]] = line["value"]
     scores = {n: v for n, v in values.items() if "chosen_on" in v and n != "ceiling"}
     chosen = max(scores, key=lambda name: scores[name]["chosen_on"])
@@ -112,7 +113,7 @@ def test_discounting_alone_learns_faster_than_gigpo(benchmark_script: ModuleType
 
 
 def test_the_headline_predicts_learning_in_a_fresh_run(benchmark_script: ModuleType) -> None:
-    lines = [json.loads(line) for line in benchmark_script.PREDICTOR.read_text().splitlines()[1:]]
+    lines = [json.loads(line) for line in PREDICTOR.read_text().splitlines()[1:]]
     fixed = {line["metric"]: line for line in lines if line["case"].startswith("fixed: ")}
     case = f"fixed: later, 8 trajectories, success pooled {POOLED}"
     assert {line["case"] for line in fixed.values()} == {case}

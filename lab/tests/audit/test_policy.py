@@ -171,7 +171,7 @@ def test_a_stopped_run_goes_on_and_a_new_recipe_plays_nothing(tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.nightly  # it trains a model
 def test_the_command_audits_a_model_folder(tmp_path: Path) -> None:
-    """The command that ``benchmarks/audit_policy_smollm2.py`` runs, with a smaller model."""
+    """The command of ``experiments.audit_policy.audit_policy_smollm2``, with a smaller model."""
     for package in ("torch", "transformers", "minecraft_data"):
         pytest.importorskip(package, reason="needs the extras actor and textcraft")
     import typer

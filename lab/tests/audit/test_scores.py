@@ -16,7 +16,7 @@ from ascribe_lab.audit.scores import (
     moved,
     policy_gradient,
 )
-from benchmarks.audit_forms import ALL_WORLDS
+from experiments.audit_predictor.graphs import ALL_WORLDS
 from lab.tests.audit.batches import batch_of
 
 pytestmark = pytest.mark.unit

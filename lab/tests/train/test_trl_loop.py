@@ -16,8 +16,6 @@ from lab.tests.train.test_trl_trainer import parameters
 
 pytestmark = [pytest.mark.engine, toys.QUIET]
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
-
 
 @pytest.mark.parametrize(("optimiser", "rate"), [("sgd", 0.3), ("adamw_torch", 1e-3)])
 def test_the_loop_makes_the_update_of_the_trainer(
@@ -27,8 +25,7 @@ def test_the_loop_makes_the_update_of_the_trainer(
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import learning_loop as loop
+    from experiments import learning_loop as loop
 
     torch.manual_seed(0)
     shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
