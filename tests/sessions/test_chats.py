@@ -11,8 +11,9 @@ import pytest
 
 from ascribe import TableError
 from ascribe.sessions.formats import import_files, read_rollouts
+from ascribe.sessions.reading.files import read_records
 from ascribe.sessions.reading.format import formats
-from ascribe.sessions.reading.records import Record, read_records
+from ascribe.sessions.reading.records import Record
 from tests.sessions import make_chats
 from tests.sessions.test_formats import DATA, FILES, chat, lines
 
@@ -493,7 +494,7 @@ def test_parquet_that_expands_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "chats.parquet"
     row = {"messages": json.dumps(chat("8" * 1000)["messages"]), "reward": 1.0}
     pq.write_table(pa.Table.from_pylist([row] * 100), path)
-    monkeypatch.setattr("ascribe.sessions.reading.records.expansion_limit", lambda _: 50_000)
+    monkeypatch.setattr("ascribe.sessions.reading.files.expansion_limit", lambda _: 50_000)
     with pytest.raises(TableError, match="it expands to more than 50,000 bytes"):
         import_files([path])
 
@@ -543,7 +544,7 @@ def test_parquet_that_is_refused_names_the_row(tmp_path: Path) -> None:
     path = tmp_path / "chats.parquet"
     rows = [{"messages": "[]", "reward": 1.0}, {"messages": "{", "reward": float("nan")}]
     pq.write_table(pa.Table.from_pylist(rows), path)
-    with pytest.raises(TableError, match=r"chats.parquet, row 2, messages: it is not JSON"):
+    with pytest.raises(TableError, match=r"chats.parquet, row 2, messages: it must be a list"):
         import_files([path])
     deep: Any = "x"
     for _ in range(200):

@@ -424,7 +424,7 @@ def test_text_that_is_not_strict_json_is_refused(tmp_path: Path, line: str):
 
 def test_an_archive_that_expands_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The size in the directory of the archive is not believed."""
-    monkeypatch.setattr("ascribe.sessions.reading.records.MAX_RECORD", 1000)
+    monkeypatch.setattr("ascribe.sessions.reading.files.MAX_RECORD", 1000)
     bomb = tmp_path / "bomb.eval"
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("samples/a_epoch_1.json", " " * 100_000)
@@ -436,8 +436,8 @@ def test_an_archive_that_expands_is_refused(tmp_path: Path, monkeypatch: pytest.
     bomb.write_bytes(packed)
     with pytest.raises(TableError, match="more than 1,000 bytes"):
         import_files([bomb], form="inspect")
-    monkeypatch.setattr("ascribe.sessions.reading.records.MAX_RECORD", 10**6)
-    monkeypatch.setattr("ascribe.sessions.reading.records.expansion_limit", lambda *_: 3000)
+    monkeypatch.setattr("ascribe.sessions.reading.files.MAX_RECORD", 10**6)
+    monkeypatch.setattr("ascribe.sessions.reading.files.expansion_limit", lambda *_: 3000)
     with pytest.raises(TableError, match="it expands to more than 3,000 bytes"):
         import_files([DATA / "log.eval"])
 

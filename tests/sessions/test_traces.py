@@ -12,8 +12,8 @@ import pytest
 from ascribe import TableError
 from ascribe.sessions import Conversation
 from ascribe.sessions.formats import import_files
+from ascribe.sessions.reading.files import read_records
 from ascribe.sessions.reading.format import formats
-from ascribe.sessions.reading.records import read_records
 from tests.sessions.make_traces import FILES
 from tests.sessions.test_formats import DATA as FORMAT_DATA
 from tests.sessions.test_formats import JUNK, lines, places

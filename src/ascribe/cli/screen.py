@@ -97,7 +97,7 @@ def stdin_or(value: Any) -> Any:
 
     The file is removed when Python exits. Its format is recognised by how it begins.
     """
-    from ascribe.sessions.reading.records import is_document
+    from ascribe.sessions.reading.files import is_document
 
     if isinstance(value, list):
         if [str(each) for each in value].count("-") > 1:

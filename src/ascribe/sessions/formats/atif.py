@@ -17,12 +17,12 @@ from pathlib import Path, PurePath
 from typing import TypeAlias
 
 from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.files import read_records
 from ascribe.sessions.reading.format import Format
 from ascribe.sessions.reading.records import (
     Message,
     Record,
     content,
-    read_records,
     tool_call,
 )
 from ascribe.sessions.reading.scores import Score

@@ -19,6 +19,8 @@ from ascribe.steps.hints import unknown
 from ascribe.steps.plugins import PluginError, entry_points, load_point, source
 from ascribe.steps.problems import Problem, ProblemKind, TableError
 
+LAST = 9
+"""The rank of formats that are tried after those of other packages."""
 FORMAT_GROUP = "ascribe.formats"
 """The entry point group of formats in other packages."""
 
@@ -36,9 +38,10 @@ class Format:
         name: what ``--format`` calls it.
         title: what messages call it.
         recognises: what its records have, as terms; ``|`` separates alternatives. A term is a path
-            of keys, ``0`` for the first entry of a list or ``*`` for any; then nothing if it is
-            there, ``:list``, ``:object`` or ``:set`` for what it is, or ``=`` and the regular
-            expression of its value. ``!`` denies a term, ``a/b`` is one of two keys.
+            of keys, ``0`` for the first entry of a list, ``*`` for any entry, ``_`` for any of an
+            object; then nothing if it is there, ``:list``, ``:object`` or ``:set`` for what it is,
+            or ``=`` and the regular expression of its value. ``!`` denies a term, ``a/b`` is one of
+            two keys.
         reads: the conversations of a record; of all records of a session, if there is ``session``.
         example: a file of this format in the tests.
         rank: formats of a lower rank are tried first: 0 have marks of their own, 1 are told apart
@@ -121,6 +124,9 @@ def _at(value: Any, path: Sequence[Sequence[str]]) -> Iterator[Any]:
     """The values at a path, each part of which is one key or several."""
     if not path:
         yield value
+    elif path[0][0] == "_" and isinstance(value, dict):
+        for each in value.values():
+            yield from _at(each, path[1:])
     elif isinstance(value, list) and path[0][0] in ("0", "*"):
         for each in value[: None if path[0][0] == "*" else 1]:
             yield from _at(each, path[1:])
@@ -162,12 +168,17 @@ def error(detail: str) -> TableError:
     return TableError([Problem(ProblemKind.NO_CONVERSATIONS, detail)])
 
 
-def format_of(record: Record, family: str = "") -> Format | None:
-    """The format of a record; None for a row of a table of steps, and for an unknown one."""
+def format_of(record: Record, family: str = "", *, generic: bool = True) -> Format | None:
+    """The format of a record; None for a row of a table of steps, and for an unknown one.
+
+    A ``generic`` format is one that recognises fields by their usual names.
+    """
     value = record.value
     if not isinstance(value, dict) or value.keys() >= STEPS:
         return None
-    own = (each for each in formats().values() if family in ("", each.family))
-    return next((each for each in own if each.fits(value)), None) or next(
-        (each for each in ({} if family else others()).values() if each.fits(value)), None
-    )
+    own = [each for each in formats().values() if family in ("", each.family)]
+    found = next((each for each in own if each.rank < LAST and each.fits(value)), None)
+    if found or family:
+        return found
+    last = [each for each in own if each.rank >= LAST] if generic else []
+    return next((each for each in (*others().values(), *last) if each.fits(value)), None)

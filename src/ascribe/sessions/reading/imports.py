@@ -17,9 +17,9 @@ from ascribe.groups.keys import StateKey
 from ascribe.sessions.copies import Copies
 from ascribe.sessions.forest import Forest, link
 from ascribe.sessions.messages import Conversation, State
+from ascribe.sessions.reading.files import SUFFIXES, read_records
 from ascribe.sessions.reading.format import error, format_of, named
 from ascribe.sessions.reading.reader import (
-    SUFFIXES,
     How,
     Reader,
     RewardsOf,
@@ -27,7 +27,6 @@ from ascribe.sessions.reading.reader import (
     find_files,
     listed,
 )
-from ascribe.sessions.reading.records import read_records
 from ascribe.sessions.reading.rewards import SessionRewards
 from ascribe.sessions.reading.states import Choice, ChosenState, choose
 from ascribe.sessions.tables import owners_of_rows, to_table
@@ -171,11 +170,12 @@ def are_sessions(
         return False
     if options.get("form") is not None:
         return True
-    if path.name.endswith(TABLES):
-        foreign = path.suffix != ".csv" and not is_table(path)
+    if path.is_dir():
+        foreign = not any(map(is_table, path.glob("*.parquet")))
+    elif path.name.endswith((*TABLES, ".csv")):
+        foreign = not is_table(path)
     else:
-        tables = map(is_table, path.glob("*.parquet"))
-        foreign = path.suffix in SUFFIXES or (path.is_dir() and not any(tables))
+        foreign = path.name.endswith(SUFFIXES)
     if not foreign:
         refuse_options(path.name, **options)
     return foreign

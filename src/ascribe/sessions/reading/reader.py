@@ -14,8 +14,9 @@ from typing import Any, Literal, NamedTuple
 
 from ascribe.sessions.copies import Copies, better
 from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.files import SUFFIXES, read_records
 from ascribe.sessions.reading.format import Format, error, format_of, formats, named
-from ascribe.sessions.reading.records import Record, read_records
+from ascribe.sessions.reading.records import Record
 from ascribe.sessions.reading.rewards import SessionRewards
 from ascribe.sessions.reading.scores import Score, choose_name, latest
 from ascribe.sessions.tables import session_rewards
@@ -25,7 +26,6 @@ from ascribe.steps.files import Progress
 from ascribe.steps.hints import option
 from ascribe.steps.problems import Problem, ProblemKind, TableError, counted, one_line
 
-SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".eval", ".traj", ".parquet")
 RewardsOf = Literal["call", "session"]
 """What the rewards of a log belong to."""
 
