@@ -275,7 +275,7 @@ def import_parts(
         skip_bad=skip_bad,
         same_task=same_task,
     )
-    found = find_files(places, how, balance, csv and csv.path)
+    found = find_files(places, how, balance, None if csv is None else csv.path)
     # A trajectory that may go on in the next record is in one table.
     continued = any(named(name).continued for name in found)
     limit = math.inf if most_steps is None or continued else most_steps
