@@ -70,11 +70,10 @@ class Record:
             yield
         except TableError:
             raise
+        except InputError as error:
+            raise self.error(one_line(error.problem, 300), hint=error.hint) from error
         except ValueError as error:
-            what, hint = (
-                (error.problem, error.hint) if isinstance(error, InputError) else (error, "")
-            )
-            raise self.error(one_line(what, 300), hint=hint) from error
+            raise self.error(one_line(error, 300)) from error
 
     def get(self, name: str) -> "Record":
         """The entry with this name, or the dotted path of one; a null if there is none."""
