@@ -21,7 +21,7 @@ import pytest
 
 from ascribe import ProblemKind, TableError, recipe
 from ascribe.groups.keys import StateKey
-from ascribe.sessions.formats import import_files, read_rollouts, write_credit
+from ascribe.sessions.formats import import_files, read, write_credit
 from ascribe.sessions.messages import Conversation
 from ascribe.sessions.reading.format import FORMAT_GROUP, Format, formats, others
 from ascribe.sessions.reading.records import Record
@@ -156,7 +156,7 @@ def test_a_table_of_steps_is_read_as_one(tmp_path: Path):
     path = tmp_path / "steps.jsonl"
     row = {"group": "g", "trajectory": "t", "step": 0, "state": "s", "action": "a", "reward": 1.0}
     path.write_text(json.dumps(row) + "\n")
-    assert read_rollouts(path).table.to_dicts()[0]["action"] == "a"
+    assert read(path).table.to_dicts()[0]["action"] == "a"
 
 
 # What a format leaves open.

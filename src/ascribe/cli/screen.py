@@ -325,11 +325,11 @@ def open_rollouts(
     **sessions: Unpack["SessionOptions"],
 ) -> Rollouts:
     """Read columns of a file with a progress bar, or print what is wrong with it and exit."""
-    from ascribe.sessions.formats import Imported, read_rollouts
+    from ascribe.sessions.formats import Imported, read
 
     renamed = column_names(columns)
     with exits(file, as_json=as_json), progress(f"reading {safe(file.name, 40)}") as report:
-        rollouts = read_rollouts(file, report, wanted, renamed, **sessions)
+        rollouts = read(file, report, wanted, renamed, **sessions)
     if isinstance(rollouts, Imported):
         print_note(f"{safe(file)}: {rollouts.sentence()}")
     print_balance(rollouts.balance)

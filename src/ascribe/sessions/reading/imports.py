@@ -1,6 +1,6 @@
 """Files that other tools wrote, as tables of steps; and credit back into them.
 
-Each module reads one format. ``read_rollouts`` takes any file that Ascribe can read: a table of
+Each module reads one format. ``read`` takes any file that Ascribe can read: a table of
 steps, or conversations in one of these formats.
 """
 
@@ -36,7 +36,8 @@ from ascribe.steps.balance import Balance
 from ascribe.steps.check import no_response
 from ascribe.steps.errors import InputError
 from ascribe.steps.files import SUFFIXES as TABLES
-from ascribe.steps.files import Progress, Rollouts, coded, read
+from ascribe.steps.files import Progress, Rollouts, coded
+from ascribe.steps.files import read as read_steps
 from ascribe.steps.hints import option
 from ascribe.steps.problems import Problem, ProblemKind, TableError, counted, one_line
 from ascribe.steps.table import StepTable
@@ -117,25 +118,39 @@ class SessionOptions(TypedDict, total=False):
     same_task: bool
 
 
-def read_rollouts(
+def read(
     path: str | Path,
     progress: Progress = lambda _: None,
     wanted: Callable[[str], bool] = lambda _: True,
     columns: Mapping[str, str] | None = None,
     **options: Unpack[SessionOptions],
 ) -> Rollouts:
-    """A table of steps (``ascribe.steps.files.read``), or sessions of a known format.
+    """Read any file or folder: sessions of a known format, or a table of steps.
 
-    Only a table has ``columns`` that can be renamed, only sessions have ``options``.
+    The result has the table of steps and the balance: what was seen, used and left out.
+
+    Args:
+        path: a file, a folder of files of one format, or the folder of an imported archive.
+        progress: called with the share that has been read.
+        wanted: whether to read the column of this name, of a table of steps.
+        columns: what a table of steps calls a column of the format: ``{"reward": "score"}``.
+        **options: how to read sessions; arguments of ``ascribe.sessions.formats.import_files``.
 
     Raises:
         TableError: if the file cannot be read, with every reason found.
         OSError: if it cannot be opened.
         ValueError: if a table has options, or sessions have columns.
+
+    Example:
+        >>> read = ascribe.read("examples/conversations.jsonl")
+        >>> read.table
+        StepTable(705 rows, 5 groups, 120 trajectories, 15 states)
+        >>> read.balance.sentence
+        '120 sessions in 1 file.'
     """
     path = Path(path)
     if not are_sessions(path, columns, **options):
-        rollouts = read(path, progress, wanted, columns)
+        rollouts = read_steps(path, progress, wanted, columns)
         if options.get("same_task"):
             rollouts = replace(rollouts, table=replace(rollouts.table, task=rollouts.table.group))
         return replace(rollouts, balance=_of_table(rollouts.table))
