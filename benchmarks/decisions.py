@@ -24,7 +24,7 @@ from ascribe import StepTable
 from ascribe.decisions import LEVEL, Decision, find_decisions
 from ascribe.decisions.contrasts import both_sides, discovery_rate, standard_score
 from ascribe.decisions.decision import CONSEQUENCES, FORK
-from ascribe.diagnostics import wilson
+from ascribe.estimators.diagnostics import wilson
 
 TOOLS = ("search", "shell", "browse", "think", "list")
 SOLVES, RUINS = np.array([0.5, -1.0, 0.0, 0.0, 0.0]), np.array([0.0, 0.6, 0.0, 0.0, 0.0])

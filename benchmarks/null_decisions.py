@@ -28,7 +28,7 @@ import numpy as np
 
 from ascribe import StepTable
 from ascribe.decisions import Decisions, find_decisions
-from ascribe.diagnostics import wilson
+from ascribe.estimators.diagnostics import wilson
 
 FILES, MOST = 200, 28
 """Files of a kind, and in how many of them something may be certain."""

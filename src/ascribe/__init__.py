@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ascribe.decisions import Decisions, find_decisions
     from ascribe.decisions.versions import compare_versions
-    from ascribe.diagnostics import Diagnosis, diagnose
     from ascribe.estimators import RECIPES, Recipe, recipe
     from ascribe.estimators.assign import Assignment, assign
     from ascribe.estimators.credit import Credit, Reason, Term
+    from ascribe.estimators.diagnostics import Diagnosis, diagnose
     from ascribe.reports import report
     from ascribe.sessions.reading.imports import read
     from ascribe.steps.check import CheckReport, check
@@ -54,7 +54,7 @@ __all__ = [
 _MODULES = {
     "ascribe.decisions": ("Decisions", "find_decisions"),
     "ascribe.decisions.versions": ("compare_versions",),
-    "ascribe.diagnostics": ("Diagnosis", "diagnose"),
+    "ascribe.estimators.diagnostics": ("Diagnosis", "diagnose"),
     "ascribe.estimators": ("RECIPES", "Recipe", "recipe"),
     "ascribe.estimators.assign": ("Assignment", "assign"),
     "ascribe.estimators.credit": ("Credit", "Reason", "Term"),

@@ -12,10 +12,10 @@ from typer import Option
 
 from ascribe.archives import ArchiveCredit, WorkerError, credit_archive, is_archive
 from ascribe.cli import options, screen
-from ascribe.diagnostics import diagnose
 from ascribe.estimators import DEFAULT, Recipe, recipe
 from ascribe.estimators.assign import Assignment, assign
 from ascribe.estimators.credit import credit_arrays, credit_columns
+from ascribe.estimators.diagnostics import diagnose
 from ascribe.sessions.formats import Imported, SessionOptions, write_credit
 from ascribe.sessions.reading.format import named
 from ascribe.steps.atomic import write_file
