@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ascribe_lab.calibrate.actor import actor, actor_layers
+from tests.fingerprints.conftest import model  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.unit
 
