@@ -8,6 +8,7 @@ tags. Call ids take no part either: servers draw them at random, so no state wou
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -42,6 +43,8 @@ KNOWN = re.compile(
     "(.*_)?(id|ids|at|reason|timestamp)|name|type|source|model|function|error|usage|metadata"
 )
 """Keys of messages and calls that are read, or say nothing of what was done."""
+PLAIN = {"role", "content", "tool_call_id", "reasoning_content"}
+"""Keys of a message without calls."""
 CALLS = re.compile("(tool|function)_?(call|use|invocation)s?|additional_kwargs|parts", re.I)
 """Keys of other formats that hold calls; the last one is Gemini's."""
 ADVICE = "write OpenAI messages, with tool_calls and results in the role tool"
@@ -117,7 +120,7 @@ class Conversation:
     path: Path | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def steps(self) -> list[int]:
         """The places in ``messages`` of the messages that are steps."""
         places = range(self.context, len(self.messages))
@@ -148,6 +151,8 @@ class Conversation:
 
 def check_form(message: Any) -> None:
     """Raise ``ValueError`` for a message in another form, or with calls that are not read."""
+    if type(message) is dict and message.keys() <= PLAIN and message.get("role") in ROLES:
+        return  # as most are, and all that readers have converted but calls
     if not isinstance(message, Mapping):
         raise ValueError(f"it is a {type(message).__name__}, not a mapping; give it as plain data")
     if (role := message.get("role")) not in ROLES:
@@ -164,7 +169,13 @@ def check_form(message: Any) -> None:
 def _unknown(values: Mapping[str, Any]) -> list[str]:
     """The keys of texts, lists and objects that are not known."""
     keys = [str(k) for k, v in values.items() if v and isinstance(v, str | list | Mapping)]
-    return [one_line(key, 40) for key in keys if not KNOWN.fullmatch(key)]
+    is_known = [_is_known(key) if len(key) < 40 else KNOWN.fullmatch(key) for key in keys]
+    return [one_line(key, 40) for key, known in zip(keys, is_known, strict=True) if not known]
+
+
+@lru_cache(maxsize=1024)
+def _is_known(key: str) -> bool:
+    return KNOWN.fullmatch(key) is not None
 
 
 def calls_of(message: Message) -> list[tuple[str, Any, Any]]:

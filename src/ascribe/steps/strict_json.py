@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import isfinite, isinf
 from typing import Any
 
@@ -10,6 +10,10 @@ import numpy as np
 
 MAX_DEPTH = 100
 """Levels of nesting that a value may have, so that recursive functions can walk over it."""
+
+_CANONICAL = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+)
 
 
 class DuplicateKeyError(ValueError):
@@ -28,16 +32,14 @@ def loads(text: str | bytes) -> Any:
         )
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    if any(depth > MAX_DEPTH for depth, _ in enumerate(levels(value))):
+    if _is_deep(value):
         raise ValueError("it is nested too deeply")
     return value
 
 
 def canonical(value: Any) -> str:
     """The one JSON text of a value: keys sorted, no spaces."""
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
+    return _CANONICAL.encode(value)
 
 
 def without_nan(value: Any) -> Any:
@@ -51,17 +53,19 @@ def without_nan(value: Any) -> Any:
     return value
 
 
-def levels(value: Any) -> Iterator[list[Any]]:
-    """The value, then its entries, then their entries, and so on, without recursion."""
-    level = [value]
-    while level:
-        yield level
+def _is_deep(value: Any) -> bool:
+    """Whether a value of JSON has more levels than ``MAX_DEPTH``; without recursion."""
+    level = [value] if type(value) in (dict, list) else []
+    for _ in range(MAX_DEPTH):
+        if not level:
+            return False
         level = [
             entry
             for node in level
-            if isinstance(node, dict | list)
-            for entry in (node.values() if isinstance(node, dict) else node)
+            for entry in (node.values() if type(node) is dict else node)
+            if type(entry) in (dict, list)
         ]
+    return any(level)
 
 
 def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

@@ -9,12 +9,13 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ascribe.sessions.copies import Copies, better
 from ascribe.sessions.formats.known import CHATS, FORMATS, Format
-from ascribe.sessions.formats.records import STEPS, Record, read_records
+from ascribe.sessions.formats.records import DOCUMENTS, STEPS, OnBad, Record, read_records
 from ascribe.sessions.formats.rewards import SessionRewards
 from ascribe.sessions.formats.scores import Score, choose_name, latest
 from ascribe.sessions.messages import Conversation
@@ -69,7 +70,35 @@ class _Bad(NamedTuple):
     error: TableError | None
 
 
-def find_files(paths: Iterable[Path], how: How, balance: Balance) -> dict[str, list[Path]]:
+@dataclass
+class Documents:
+    """Documents of JSON that were parsed to see their format, so that most are parsed once.
+
+    Attributes:
+        room: bytes of the files that may still be kept.
+        parsed: the records of those that are kept.
+    """
+
+    room: int = 64 << 20
+    parsed: dict[Path, Iterator[Record]] = field(default_factory=dict)
+
+    def first(self, path: Path) -> Record | None:
+        """The first record of a file."""
+        records = read_records(path)
+        first = next(records, None)
+        if path.suffix in DOCUMENTS and first and (size := path.stat().st_size) <= self.room:
+            self.room -= size
+            self.parsed[path] = chain([first], records)
+        return first
+
+    def records(self, path: Path, bad: OnBad) -> Iterator[Record]:
+        """The records of a file; see ``read_records``."""
+        return self.parsed.pop(path, None) or read_records(path, bad)
+
+
+def find_files(
+    paths: Iterable[Path], how: How, balance: Balance, documents: Documents
+) -> dict[str, list[Path]]:
     """The files to read, those of a folder by name, by their formats.
 
     Raises:
@@ -91,7 +120,7 @@ def find_files(paths: Iterable[Path], how: How, balance: Balance) -> dict[str, l
                 balance.leave_out("file", kind, each.name)
             elif first := once.before(each):
                 balance.leave_out("file", "the same bytes as another", f"{each.name}: {first.name}")
-            elif (name := _read_as(each, how, bad, alone=each is path)) is not None:
+            elif (name := _read_as(each, how, bad, documents, alone=each is path)) is not None:
                 found.setdefault(name, []).append(each)
     # Some formats keep other files beside their sessions.
     beside = {name for form in found for name in FORMATS[form].beside}
@@ -145,10 +174,12 @@ class _Once:
         return self.digests[path]
 
 
-def _read_as(path: Path, how: How, bad: list[_Bad], *, alone: bool) -> str | None:
+def _read_as(
+    path: Path, how: How, bad: list[_Bad], documents: Documents, *, alone: bool
+) -> str | None:
     """The format to read a file as; None if it is bad, or of another format than was asked for."""
     try:
-        first = next(read_records(path), None)
+        first = documents.first(path)
     except TableError as problem:
         cut = any(each.kind is ProblemKind.CUT_OFF for each in problem.problems)
         bad.append(_Bad(path, "cut off" if cut else "damaged", problem))
@@ -192,6 +223,7 @@ class Reader:
         form: the format.
         how: the options.
         balance: what was seen, used and left out.
+        documents: files that are parsed already.
         csv: rewards by the names of sessions.
         seen: names of sessions, and ends of conversations, that were there before.
         score: the name of the score that is the reward, of several.
@@ -202,6 +234,7 @@ class Reader:
     form: Format
     how: How
     balance: Balance
+    documents: Documents
     csv: SessionRewards | None = None
     seen: set[tuple[Any, ...]] = field(default_factory=set)
     score: str = ""
@@ -222,7 +255,7 @@ class Reader:
                 self.balance.see("record")
                 self.balance.leave_out("record", _reason(problem), problem.problems[0].detail)
 
-        for record in read_records(file, bad):
+        for record in self.documents.records(file, bad):
             try:
                 if not isinstance(record.value, dict):
                     raise record.error("it must be an object")

@@ -37,6 +37,8 @@ MAX_RECORD = 2**28
 MAX_MEMBERS = 100_000
 INSIDE = {"samples": "eval", "simulations": "tasks"}
 """Lists of records in a log of Inspect and in results of tau2, and a key beside each."""
+DOCUMENTS = (".json", ".traj")
+"""Suffixes of files that are parsed as a whole."""
 HEADER = "header.json"
 """The member of an archive of Inspect that says what was evaluated."""
 ZSTANDARD = 93
@@ -45,7 +47,7 @@ ZSTANDARD = 93
 Message: TypeAlias = dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass  # frozen ones take four times as long to make
 class Record:
     """A JSON value, and where it is: the file, the line (0: the whole file) and the field."""
 
@@ -83,6 +85,10 @@ class Record:
 
     def get(self, name: str) -> "Record":
         """The entry with this name, or the dotted path of one; a null if there is none."""
+        value = self.value
+        if "." not in name and (value is None or isinstance(value, dict)):
+            field = f"{self.field}.{name}" if self.field else name
+            return Record((value or {}).get(name), self.path, self.line, field)
         record, rest = self, name
         while True:
             value = record.value
@@ -191,7 +197,7 @@ def read_records(path: Path, bad: OnBad = _refuse) -> Iterator[Record]:
         yield from _members(path, bad)
     elif path.suffix == ".parquet":
         yield from _rows(path)
-    elif path.suffix in (".json", ".traj"):
+    elif path.suffix in DOCUMENTS:
         with path.open("rb") as file:
             content = _limited(file, path)
         if VALUES.search(content):
@@ -306,6 +312,13 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | None) else str(value)
 
 
+SURROGATE = re.compile(
+    rb"\\u[dD](?:(?<!\\\\u[dD])[89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(?P<half>[89a-fA-F]))"
+)
+"""An escaped pair of surrogates; or what may be half of one, or an escaped backslash."""
+
+
 def _limited(file: IO[bytes], path: Path, field: str = "") -> bytes:
     content = file.read(MAX_RECORD + 1)
     if len(content) > MAX_RECORD:
@@ -321,7 +334,8 @@ def _parse(content: bytes, path: Path, line: int = 0, field: str = "") -> Record
         cut = ends_early(error) and not field
         kind = ProblemKind.CUT_OFF if cut else ProblemKind.BAD_RECORD
         raise Record(None, path, line, field).error(f"it is not JSON: {detail}", kind) from error
-    if b"\\ud" in content.lower() and not encodable(to_json(record.value)):
+    halved = any(match["half"] for match in SURROGATE.finditer(content))
+    if halved and not encodable(to_json(record.value)):
         raise record.error("a text is not valid Unicode: it holds half of a surrogate pair")
     return record
 
