@@ -126,9 +126,17 @@ class Conversation:
         places = range(self.context, len(self.messages))
         return [place for place in places if self.messages[place].get("role") == "assistant"]
 
-    def check(self) -> None:
-        """Raise ``ValueError`` for a message that is not read, with its place."""
+    def check(self, checked: set[int] | None = None) -> None:
+        """Raise ``ValueError`` for a message that is not read, with its place.
+
+        ``checked`` has the identities of messages that other conversations share and that were
+        checked before; it gets those of this one.
+        """
+        known = set() if checked is None else checked
         for place, message in enumerate(self.messages):
+            if id(message) in known:
+                continue
+            known.add(id(message))
             try:
                 check_form(message)
                 split_content(message.get("content"))
@@ -147,6 +155,15 @@ class Conversation:
                 "is none"
             )
         return [0.0 if reward is None else float(reward) for reward in self.rewards]
+
+
+def changed(conversation: Conversation, **values: Any) -> Conversation:
+    """The conversation with other values of some fields; ``replace`` takes ten times as long."""
+    copy = object.__new__(Conversation)
+    vars(copy).update(vars(conversation) | values)
+    if not values.keys().isdisjoint({"messages", "context"}):
+        vars(copy).pop("steps", None)
+    return copy
 
 
 def check_form(message: Any) -> None:

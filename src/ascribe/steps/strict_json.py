@@ -27,12 +27,14 @@ def loads(text: str | bytes) -> Any:
         ValueError: for anything else; ``DuplicateKeyError`` for a duplicate key.
     """
     try:
-        value = json.loads(
-            text, object_pairs_hook=unique_keys, parse_constant=_no_constant, parse_float=_finite
-        )
+        if isinstance(text, bytes):
+            text = text.decode(json.detect_encoding(text), "surrogatepass")
+        if text.startswith("\ufeff"):
+            raise json.JSONDecodeError("Unexpected UTF-8 BOM (decode using utf-8-sig)", text, 0)
+        value = _STRICT.decode(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    if _is_deep(value):
+    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(value):
         raise ValueError("it is nested too deeply")
     return value
 
@@ -86,3 +88,8 @@ def _finite(number: str) -> float:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+_STRICT = json.JSONDecoder(
+    object_pairs_hook=unique_keys, parse_constant=_no_constant, parse_float=_finite
+)

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from ascribe.sessions.formats.chats import prompt_name
 from ascribe.sessions.formats.openai import converted
 from ascribe.sessions.formats.records import Message, Record, parse
-from ascribe.sessions.messages import Conversation
+from ascribe.sessions.messages import Conversation, changed
 from ascribe.steps.problems import TableError
 
 SHORTEST_LIMIT, LONGEST_PATHS = 10_000, 50
@@ -112,7 +112,7 @@ def in_session(
         first = min(calls, key=lambda each: (each.time or 0.0, len(each.messages)))
         group = prompt_name(first.messages)
     for each in calls:
-        yield replace(each, group=group or "", trajectory=name)
+        yield changed(each, group=group or "", trajectory=name)
 
 
 def nearest(parents: Sequence[int], wanted: Sequence[bool]) -> list[int]:

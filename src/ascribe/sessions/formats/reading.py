@@ -18,7 +18,7 @@ from ascribe.sessions.formats.known import CHATS, FORMATS, Format
 from ascribe.sessions.formats.records import DOCUMENTS, STEPS, OnBad, Record, read_records
 from ascribe.sessions.formats.rewards import SessionRewards
 from ascribe.sessions.formats.scores import Score, choose_name, latest
-from ascribe.sessions.messages import Conversation
+from ascribe.sessions.messages import Conversation, changed
 from ascribe.sessions.tables import session_rewards
 from ascribe.sessions.tasks import Questions
 from ascribe.steps.balance import Balance
@@ -405,11 +405,12 @@ class Reader:
         if how.rewards == "call":
             steps = [(each, each.extra.get("rewards")) for each in conversations]
             conversations = [replace(e, reward=None, rewards=r) if r else e for e, r in steps]
-        conversations = [replace(each, path=record.path) for each in conversations]
+        conversations = [changed(each, path=record.path) for each in conversations]
         with record.refusing():
             session_rewards(conversations, {})
+            checked: set[int] = set()
             for each in conversations:
-                each.check()
+                each.check(checked)
                 # Pairs of whether a conversation ends there, and where: none may end in another.
                 parts, refusal = each.extra.get("parts", ((), ""))
                 if any((not last, mark) in self.seen for last, mark in parts):
@@ -466,7 +467,7 @@ class Reader:
             values = [score.value for _, score in found.values()]
             added = self.of_calls and not snapshots
             reward = None if not values else sum(values) if added else values[-1]
-            return [replace(each, reward=reward) for each in conversations]
+            return [changed(each, reward=reward) for each in conversations]
         last: dict[Hashable, int] = {}
         for number, each in enumerate(conversations):
             if each.steps:
@@ -486,7 +487,7 @@ class Reader:
             steps[owner][-1] += score.value
         if not found:
             return list(conversations)
-        return [replace(each, rewards=own) for each, own in zip(conversations, steps, strict=True)]
+        return [changed(each, rewards=own) for each, own in zip(conversations, steps, strict=True)]
 
 
 def session_and_trace(record: Record, form: Format) -> tuple[Hashable, Hashable]:

@@ -342,6 +342,8 @@ def _parse(content: bytes, path: Path, line: int = 0, field: str = "") -> Record
 
 def digest(values: Any) -> str:
     """A hash of numbers that were drawn at random, such as log-probabilities; empty without any."""
+    if values is None or values == [None] * len(values):
+        return ""
     text = to_json(without_nan(values))
     return blake2b(text.encode(), digest_size=16).hexdigest() if "." in text else ""
 
@@ -426,6 +428,10 @@ def message(record: Record, *, sampled: bool = True) -> Message:
     0.
     """
     value = record.mapping()
+    if value.keys() == {"role", "content"} and all(isinstance(v, str) for v in value.values()):
+        role = ROLES.get(value["role"], value["role"])  # as most messages are
+        if role in ("system", "user", "tool") or (role == "assistant" and sampled):
+            return {"role": role, "content": value["content"]}
     with record.refusing():
         check_form(value)
     role = ROLES.get(value["role"], value["role"])
