@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ascribe.steps.errors import InputError
+
 MAX_DEPTH = 100
 """Levels of nesting that a value may have, so that recursive functions can walk over it."""
 
@@ -33,9 +35,9 @@ def loads(text: str | bytes) -> Any:
             raise json.JSONDecodeError("Unexpected UTF-8 BOM (decode using utf-8-sig)", text, 0)
         value = _STRICT.decode(text)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise InputError("it is nested too deeply") from None
     if text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(value):
-        raise ValueError("it is nested too deeply")
+        raise InputError("it is nested too deeply")
     return value
 
 
@@ -82,12 +84,12 @@ def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 def _finite(number: str) -> float:
     value = float(number)
     if isinf(value):
-        raise ValueError("a number is too large")
+        raise InputError("a number is too large")
     return value
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
+    raise InputError(f"{name} is not JSON")
 
 
 _STRICT = json.JSONDecoder(

@@ -5,44 +5,26 @@ anything is unpacked. Whatever is wrong is reported with the file, the line and 
 """
 
 import re
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from json import JSONDecodeError
 from math import isfinite
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ascribe.sessions.messages import calls_of, check_form, split_content
-from ascribe.steps.files import read_row_groups, readable
-from ascribe.steps.lines import (
-    LONGEST_LINE,
-    LineError,
-    expansion_limit,
-    json_memory,
-    numbered_lines,
-)
+from ascribe.steps.errors import InputError
 from ascribe.steps.problems import Problem, ProblemKind, TableError, one_line
 from ascribe.steps.strict_json import canonical as to_json
 from ascribe.steps.strict_json import loads, without_nan
 from ascribe.steps.table import encodable
 
-MAX_RECORD = 2**28
-"""Bytes of one JSON file or member of an archive."""
-MAX_MEMBERS = 100_000
-INSIDE = {"samples": "eval", "simulations": "tasks"}
-"""Lists of records in a log of Inspect and in results of tau2, and a key beside each."""
-DOCUMENTS = (".json", ".traj")
-"""Suffixes of files that are parsed as a whole."""
-HEADER = "header.json"
-"""The member of an archive of Inspect that says what was evaluated."""
-ZSTANDARD = 93
-"""The number of a compression that ``zipfile`` learned in Python 3.14."""
+STEPS = {"group", "trajectory", "step"}
+"""Keys that every row of a table of steps has."""
 
 Message: TypeAlias = dict[str, Any]
 
@@ -57,21 +39,30 @@ class Record:
     field: str = ""
     beside: Mapping[str, Any] | None = None
     """Of an entry of a log: what else the log has."""
+    key: str = ""
+    """Of an entry of an object, its key, which names a session."""
+    member: str = ""
+    """The name in an archive."""
 
     def place(self) -> str:
         """The file, the line and the field."""
         line = self.short() if self.line else ""
-        return ", ".join(filter(None, (one_line(self.path.name), line, one_line(self.field, 120))))
+        parts = (one_line(self.path.name), self.member, line, one_line(self.field, 120))
+        return ", ".join(filter(None, parts))
 
     def short(self) -> str:
         """The line or row, or the whole place in a file without them: a name for the record."""
         word = "row" if self.path.suffix == ".parquet" else "line"
+        if self.key:
+            return self.key
         return f"{word} {self.line}" if self.line else self.place()
 
-    def error(self, detail: str, kind: ProblemKind = ProblemKind.BAD_RECORD) -> TableError:
+    def error(
+        self, detail: str, kind: ProblemKind = ProblemKind.BAD_RECORD, hint: str = ""
+    ) -> TableError:
         """The error that names the file, the line and the field."""
         rows = np.array([self.line - 1] if self.line else [], dtype=np.int64)
-        return TableError([Problem(kind, f"{self.place()}: {detail}", rows)])
+        return TableError([Problem(kind, f"{self.place()}: {detail}", rows, hint=hint)])
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
@@ -80,6 +71,8 @@ class Record:
             yield
         except TableError:
             raise
+        except InputError as error:
+            raise self.error(one_line(error.problem, 300), hint=error.hint) from error
         except ValueError as error:
             raise self.error(one_line(error, 300)) from error
 
@@ -100,6 +93,11 @@ class Record:
             record = Record((value or {}).get(part), self.path, self.line, field)
             if not rest:
                 return record
+
+    def get_key(self, name: str) -> "Record":
+        """The entry with this very name, which may have dots; a null if there is none."""
+        field = f"{self.field}.{name}" if self.field else name
+        return replace(self, value=self.mapping().get(name), field=field)
 
     def __bool__(self) -> bool:
         return self.value is not None
@@ -171,147 +169,6 @@ def canonical(value: Any) -> str:
     return value if isinstance(value, str) else to_json(value)
 
 
-# Files.
-
-
-OnBad: TypeAlias = Callable[[TableError], None]
-"""Called for a record that cannot be read; the next one is read if it returns."""
-
-
-def _refuse(problem: TableError) -> None:
-    raise problem
-
-
-def read_records(path: Path, bad: OnBad = _refuse) -> Iterator[Record]:
-    """The records of a ``.jsonl``, ``.jsonl.gz``, ``.json``, ``.eval`` or ``.parquet`` file.
-
-    Args:
-        path: the file.
-        bad: called for a line, or a member of an archive, that cannot be read.
-
-    Raises:
-        TableError: if the file is damaged, too large or not JSON.
-        OSError: if it cannot be opened.
-    """
-    if path.suffix == ".eval":
-        yield from _members(path, bad)
-    elif path.suffix == ".parquet":
-        yield from _rows(path)
-    elif path.suffix in DOCUMENTS:
-        with path.open("rb") as file:
-            content = _limited(file, path)
-        if VALUES.search(content):
-            yield from _concatenated(content, path)
-            return
-        whole = _parse(content, path)
-        inside = _inside(whole.value)
-        if isinstance(whole.value, list):
-            yield from whole.items()
-        elif inside:
-            beside = {key: value for key, value in whole.value.items() if key != inside}
-            for each in whole.get(inside).items():
-                yield replace(each, beside=beside)
-        else:
-            yield whole
-    else:
-        yield from _lines(path, bad)
-
-
-VALUES = re.compile(rb"}[ \t\r]*\n\s*{")
-"""Between two objects, a line break and no comma: text has no line breaks, so one after another."""
-
-
-def _concatenated(content: bytes, path: Path) -> Iterator[Record]:
-    """Objects one after another, as OpenTelemetry writes them to the console."""
-    start, line = 0, 1
-    for end in (*(match.start() + 1 for match in VALUES.finditer(content)), len(content)):
-        part = content[start:end]
-        yield _parse(part, path, line + part[: len(part) - len(part.lstrip())].count(b"\n"))
-        start, line = end, line + part.count(b"\n")
-
-
-def is_document(path: Path) -> bool:
-    """Whether a file of an unknown kind is one JSON document, not lines of JSON objects."""
-    with path.open("rb") as file:
-        lines = iter(lambda: file.readline(LONGEST_LINE), b"")
-        first = next(filter(bytes.strip, lines), b"").strip()
-    try:
-        value = loads(first)
-    except ValueError:  # it goes on in the next line, or the reader says what is wrong
-        return first[:1] in (b"[", b"{")
-    return isinstance(value, list) or bool(_inside(value))
-
-
-def _inside(value: Any) -> str | None:
-    """The key of the list of records in a file."""
-    keys = value.keys() if isinstance(value, dict) else set()
-    return next((name for name, beside in INSIDE.items() if keys >= {name, beside}), None)
-
-
-def _lines(path: Path, bad: OnBad) -> Iterator[Record]:
-    try:
-        for line, content in numbered_lines(path):
-            try:
-                record = _parse(content, path, line)
-            except TableError as problem:
-                bad(problem)
-                continue
-            yield record
-    except LineError as error:
-        kind = ProblemKind.CUT_OFF if error.cut else ProblemKind.BAD_RECORD
-        bad(Record(None, path).error(str(error), kind))
-    except OSError as error:
-        if error.errno is not None:  # it cannot be opened
-            raise
-        bad(Record(None, path).error(str(error)))
-
-
-STEPS = {"group", "trajectory", "step"}
-"""Keys that every row of a table of steps has."""
-CHATS = ("messages", "conversations")
-"""Columns of a Parquet file that may hold lists as JSON text."""
-
-
-def _rows(path: Path) -> Iterator[Record]:
-    """The rows of a Parquet file, a part of a row group at a time; none of a table of steps.
-
-    An entry that is missing in an object cannot be told from a null there, so both are left out.
-    """
-    import pyarrow.parquet as pq
-
-    with path.open("rb") as opened, readable(path.name):
-        file = pq.ParquetFile(opened)
-        names, groups = file.schema_arrow.names, range(file.num_row_groups)
-        if set(names) >= STEPS:
-            return
-        limit = room = expansion_limit(path.stat().st_size)
-        row = 0
-        for table in read_row_groups(opened, names, groups, decode=True):
-            room -= table.nbytes
-            if room < 0:
-                detail = f"it expands to more than {limit:,} bytes; if you trust it, split it"
-                raise Record(None, path).error(detail)
-            for value in table.to_pylist():
-                row += 1
-                record = Record(_plain(value), path, row)
-                for column in CHATS:
-                    if isinstance(text := record.value.get(column), str):
-                        inside = _parse(text.encode(errors="surrogatepass"), path, row, column)
-                        record.value[column] = inside.value
-                yield record
-
-
-def _plain(value: Any) -> Any:
-    """A value of Arrow as one of JSON; the levels of a Parquet schema are limited."""
-    if isinstance(value, dict):
-        return {str(k): _plain(each) for k, each in value.items() if each is not None}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, float):
-        return value if isfinite(value) else None
-    return value if isinstance(value, str | int | None) else str(value)
-
-
 SURROGATE = re.compile(
     rb"\\u[dD](?:(?<!\\\\u[dD])[89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     rb"|(?P<half>[89a-fA-F]))"
@@ -319,14 +176,8 @@ SURROGATE = re.compile(
 """An escaped pair of surrogates; or what may be half of one, or an escaped backslash."""
 
 
-def _limited(file: IO[bytes], path: Path, field: str = "") -> bytes:
-    content = file.read(MAX_RECORD + 1)
-    if len(content) > MAX_RECORD:
-        raise Record(None, path, 0, field).error(f"more than {MAX_RECORD:,} bytes")
-    return content
-
-
-def _parse(content: bytes, path: Path, line: int = 0, field: str = "") -> Record:
+def parse_json(content: bytes, path: Path, line: int = 0, field: str = "") -> Record:
+    """The value of a JSON text at a place."""
     try:
         record = Record(loads(content), path, line, field)
     except ValueError as error:
@@ -359,59 +210,7 @@ def parse(record: Record) -> Record:
     """The value of JSON text in a record; another value is itself."""
     if not isinstance(record.value, str):
         return record
-    return _parse(record.value.encode(errors="replace"), record.path, record.line, record.field)
-
-
-def _members(path: Path, bad: OnBad) -> Iterator[Record]:
-    """The samples of an archive that Inspect wrote: a zip of JSON files."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            beside = None
-            if HEADER in archive.namelist():
-                beside = _parse(_unpacked(archive, archive.getinfo(HEADER), path, HEADER), path)
-            names = [info for info in archive.infolist() if info.filename.startswith("samples/")]
-            if len(names) > MAX_MEMBERS:
-                raise Record(None, path).error(f"more than {MAX_MEMBERS:,} samples")
-            room, total = expansion_limit(path.stat().st_size), 0
-            for info in sorted(names, key=lambda info: info.filename):
-                field = one_line(info.filename)
-                if not info.filename.endswith(".json") or info.filename.count("/") > 1:
-                    message = "this sample is stored in chunks; write the log without them"
-                    raise Record(None, path, 0, field).error(message)
-                content = _unpacked(archive, info, path, field)
-                total += json_memory(content)
-                if total > room:
-                    detail = f"it expands to more than {room:,} bytes; write the log as .json"
-                    raise Record(None, path).error(detail)
-                try:
-                    record = _parse(content, path, 0, field)
-                except TableError as problem:
-                    bad(problem)
-                    continue
-                inside = None if beside is None else beside.value
-                yield replace(record, beside=inside if isinstance(inside, dict) else None)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise Record(None, path).error(f"it cannot be unpacked: {one_line(error)}") from error
-
-
-def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path, field: str) -> bytes:
-    if info.compress_type != ZSTANDARD:
-        with archive.open(info) as file:
-            return _limited(file, path, field)
-    import pyarrow as pa
-
-    checksum = info.CRC
-    # As if it were stored: ``zipfile`` finds the bytes, Arrow unpacks them.
-    info.compress_type, info.file_size, info.CRC = 0, info.compress_size, None  # type: ignore[assignment]
-    with archive.open(info) as packed:
-        try:
-            with pa.CompressedInputStream(pa.PythonFile(packed, "rb"), "zstd") as file:
-                content = _limited(file, path, field)
-        except (OSError, pa.ArrowException) as error:
-            raise zipfile.BadZipFile(f"{field} is damaged") from error
-    if zlib.crc32(content) != checksum:
-        raise zipfile.BadZipFile(f"{field} is damaged")
-    return content
+    return parse_json(record.value.encode(errors="replace"), record.path, record.line, record.field)
 
 
 # Messages.

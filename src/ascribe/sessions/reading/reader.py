@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ascribe.sessions.copies import Copies, better
-from ascribe.sessions.formats.known import CHATS, FORMATS, Format
-from ascribe.sessions.formats.records import DOCUMENTS, STEPS, OnBad, Record, read_records
-from ascribe.sessions.formats.rewards import SessionRewards
-from ascribe.sessions.formats.scores import Score, choose_name, latest
 from ascribe.sessions.messages import Conversation, changed
+from ascribe.sessions.reading.files import DOCUMENTS, SUFFIXES, OnBad, read_records
+from ascribe.sessions.reading.format import Format, error, format_of, formats, named
+from ascribe.sessions.reading.records import Record
+from ascribe.sessions.reading.rewards import SessionRewards
+from ascribe.sessions.reading.scores import Score, choose_name, latest
 from ascribe.sessions.tables import session_rewards
 from ascribe.sessions.tasks import Questions
 from ascribe.steps.balance import Balance
+from ascribe.steps.errors import InputError
 from ascribe.steps.files import Progress
-from ascribe.steps.hints import option, unknown
+from ascribe.steps.hints import option
 from ascribe.steps.problems import Problem, ProblemKind, TableError, counted, one_line
 
-SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".eval", ".traj", ".parquet")
-CHAT_FORMATS = tuple(FORMATS[name] for name in CHATS)
 RewardsOf = Literal["call", "session"]
 """What the rewards of a log belong to."""
 
@@ -46,20 +46,7 @@ class How:
     same_task: bool = False
 
 
-def error(detail: str) -> TableError:
-    """The error for files in which there is no session."""
-    return TableError([Problem(ProblemKind.NO_CONVERSATIONS, detail)])
-
-
 # Files.
-
-
-def format_of(record: Record) -> str | None:
-    """The format of a record; None for a row of a table of steps, and for an unknown one."""
-    value = record.value
-    if not isinstance(value, dict) or value.keys() >= STEPS:
-        return None
-    return next((name for name, each in FORMATS.items() if each.recognises(value)), None)
 
 
 class _Bad(NamedTuple):
@@ -97,7 +84,11 @@ class Documents:
 
 
 def find_files(
-    paths: Iterable[Path], how: How, balance: Balance, documents: Documents
+    paths: Iterable[Path],
+    how: How,
+    balance: Balance,
+    documents: Documents,
+    rewards: Path | None = None,
 ) -> dict[str, list[Path]]:
     """The files to read, those of a folder by name, by their formats.
 
@@ -105,8 +96,7 @@ def find_files(
         TableError: for a file that cannot be read, unless it is to be read past.
         OSError: if a file cannot be opened.
     """
-    if how.form is not None and how.form not in FORMATS:
-        raise error(unknown("format", how.form, FORMATS))
+    asked = None if how.form is None else named(how.form)
     found: dict[str, list[Path]] = {}
     bad: list[_Bad] = []
     given = list(paths)
@@ -115,15 +105,17 @@ def find_files(
         for each in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if each.is_dir():
                 continue
+            if rewards is not None and each.samefile(rewards):
+                continue
             balance.see("file")
-            if path.is_dir() and (kind := _not_for_us(each, path, how)):
+            if path.is_dir() and (kind := _not_for_us(each, path, asked)):
                 balance.leave_out("file", kind, each.name)
             elif first := once.before(each):
                 balance.leave_out("file", "the same bytes as another", f"{each.name}: {first.name}")
             elif (name := _read_as(each, how, bad, documents, alone=each is path)) is not None:
                 found.setdefault(name, []).append(each)
     # Some formats keep other files beside their sessions.
-    beside = {name for form in found for name in FORMATS[form].beside}
+    beside = {name for form in found for name in named(form).beside}
     aside = [one for one in bad if one.reason == "another format" and one.path.name in beside]
     bad = [one for one in bad if one not in aside]
     for one in aside:
@@ -135,16 +127,16 @@ def find_files(
     if not found:
         raise error(
             f"{one_line(given[0])} holds no session of a known format; name it with "
-            f"{option('form')}: {', '.join(FORMATS)}"
+            f"{option('form')}: {', '.join(formats())}"
         )
     return found
 
 
-def _not_for_us(path: Path, folder: Path, how: How) -> str:
+def _not_for_us(path: Path, folder: Path, asked: Format | None) -> str:
     """Why a file of a folder is not opened; empty if it is."""
     if path.is_symlink():
         return "a symbolic link"
-    if how.form is not None and path.name in FORMATS[how.form].beside:
+    if asked is not None and path.name in asked.beside:
         return "beside the sessions"
     hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
     return "" if path.name.endswith(SUFFIXES) and not hidden else "another kind of file"
@@ -184,7 +176,8 @@ def _read_as(
         cut = any(each.kind is ProblemKind.CUT_OFF for each in problem.problems)
         bad.append(_Bad(path, "cut off" if cut else "damaged", problem))
         return None
-    name = None if first is None else format_of(first)
+    form = None if first is None else format_of(first)
+    name = form.name if form else None
     if how.form is not None and (alone or name in (None, how.form)) and first is not None:
         return how.form
     if name is None or how.form is not None:
@@ -201,15 +194,16 @@ def _refusal(bad: Sequence[_Bad], good: int, given: Sequence[Path], how: How) ->
     if not good and all(each.reason in ("another format", "no record") for each in bad):
         return error(
             f"{one_line(given[0])} holds no session of a known format; name it with "
-            f"{option('form')}: {', '.join(FORMATS)}"
+            f"{option('form')}: {', '.join(formats())}"
         )
     names = ", ".join(f"{one_line(each.path.name, 60)} ({each.reason})" for each in bad[:5])
     more = f" and {len(bad) - 5:,} more" if len(bad) > 5 else ""
     why = f"; the first says: {one_line(only.error.problems[0].detail, 200)}" if only.error else ""
-    past = f"; {option('skip_bad', True)} reads past them, and says so" if not how.skip_bad else ""
+    past = "" if how.skip_bad else f"{option('skip_bad', True)} reads past them, and says so"
     files = counted(len(bad) + good, "file")
-    detail = f"{len(bad):,} of {files} cannot be read: {names}{more}{why}{past}"
-    return TableError([Problem(ProblemKind.UNREADABLE_FILE, detail, count=len(bad))])
+    detail = f"{len(bad):,} of {files} cannot be read: {names}{more}{why}"
+    problem = Problem(ProblemKind.UNREADABLE_FILE, detail, count=len(bad), hint=past)
+    return TableError([problem])
 
 
 # Records and sessions.
@@ -381,18 +375,18 @@ class Reader:
             if form.unique:
                 same = first.get(form.unique).value == record.get(form.unique).value
             if not same:
-                detail = f"{first.place()} has the same name and other content; keep one of them"
-                raise record.get(form.identity).error(detail)
+                detail = f"{first.place()} has the same name and other content"
+                raise record.get(form.identity).error(detail, hint="keep one of them")
             self.balance.leave_out("record", "written twice", record.place())
         return list(kept.values())
 
     def _conversations(self, records: Sequence[Record]) -> list[Conversation]:
         """The conversations of a session, or of a record, with the fields that the caller named."""
         form, how, record = self.form, self.how, records[-1]
-        if form in CHAT_FORMATS:
-            self.also |= {name: None for name in [format_of(records[0])] if name in CHATS}
+        if form.family and (own := format_of(records[0], form.family)):
+            self.also[own.name] = None
         with record.refusing():
-            conversations = list(form.read(record if form.session is None else records))
+            conversations = list(form.reads(record if form.session is None else records))
         if how.group is not None:
             name = self._named(records, how.group, required=True).name()
             conversations = [replace(each, group=name, task=None) for each in conversations]
@@ -414,7 +408,7 @@ class Reader:
                 # Pairs of whether a conversation ends there, and where: none may end in another.
                 parts, refusal = each.extra.get("parts", ((), ""))
                 if any((not last, mark) in self.seen for last, mark in parts):
-                    raise ValueError(refusal)
+                    raise InputError(refusal)
                 self.seen.update(parts)
         conversations = self._with_new_names(conversations, record)
         if self.csv is not None:
@@ -442,7 +436,7 @@ class Reader:
         found = next(filter(None, fields), fields[-1])
         self.keys = self.keys or list(records[-1].value)
         if not found and required:
-            raise found.error(f"no such field; there are: {listed(self.keys)}")
+            raise found.error("no such field", hint=f"there are: {listed(self.keys)}")
         return found
 
     def _rewarded(
@@ -483,7 +477,7 @@ class Reader:
             if owner is None:
                 how = f"{option('rewards', 'session')} takes the last one for the session's"
                 detail = "its session has different rewards, and this one belongs to no response"
-                raise records[place].error(f"{detail}; {how}")
+                raise records[place].error(detail, hint=how)
             steps[owner][-1] += score.value
         if not found:
             return list(conversations)
