@@ -265,6 +265,7 @@ class Reader:
             for place, record in enumerate(self.records(file)):
                 try:
                     pair = session_and_trace(record, form)
+                    count[pair] += 1  # as when it is read again, whatever else is wrong with it
                     found = () if self.csv else self._scores(record)
                     whole = bool(found) and form.snapshots(record)
                     read = [(pair, _read(each, form, (file, place)), whole) for each in found]
@@ -273,7 +274,6 @@ class Reader:
                     if self.how.skip_bad:  # left out when it is read again
                         continue
                     raise
-                count[pair] += 1
                 scores += read
                 first = owner.setdefault(name, pair[0]) if name else pair[0]
                 self.keys = self.keys or list(record.value)
