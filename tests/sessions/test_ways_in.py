@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ascribe import TableError
 from ascribe.sessions.formats import import_files, import_parts
 from tests.sessions.test_formats import lines
 from tests.sessions.test_left_out import ASK, chat, returns
@@ -71,3 +72,28 @@ def test_tasks_are_told_apart_over_parts(tmp_path: Path, most_steps: int) -> Non
     for part in import_parts(paths, most_steps=most_steps):
         names.update(part.table.group.texts())
     assert names == {"0": 3, "0 (b)": 3}
+
+
+def state(thread: str, turns: int, reward: float, written: str) -> dict[str, Any]:
+    said = [{"type": "human", "content": "q"}, {"type": "ai", "content": f"a {thread}"}]
+    state = {"values": {"messages": said[:turns], "reward": reward}, "metadata": {"task": "t"}}
+    return {
+        **state,
+        "config": {"configurable": {"thread_id": thread}},
+        "created_at": f"2026-01-01T00:00:{written}.123456+00:00",
+    }
+
+
+def test_the_latest_reward_is_that_of_the_latest_time(tmp_path: Path) -> None:
+    """LangGraph's own history, as many exports, begins with what was written last."""
+    history = [[state(f"t{n}", 1, 0.0, f"{n}1"), state(f"t{n}", 2, 1.0, f"{n}2")] for n in range(2)]
+    for rows in (history, [each[::-1] for each in history]):
+        path = lines(tmp_path, *(row for each in rows for row in each))
+        assert returns(import_files([path], reward="values.reward")) == {"t/t0": 1.0, "t/t1": 1.0}
+    calls = [call("t:0", 0, 0.0, timestamp=1.0), call("t:0", 1, 1.0, timestamp=2.0)]
+    for rows in (calls, calls[::-1]):
+        path = lines(tmp_path, *rows)
+        assert returns(import_files([path], rewards="session")) == {"t/t:0": 1.0}
+    untimed = [call("t:0", 0, 0.0), call("t:0", 1, 1.0, timestamp="noon")]
+    with pytest.raises(TableError, match="timestamp"):
+        import_files([lines(tmp_path, *untimed)], rewards="session")

@@ -7,12 +7,15 @@ only the open ones are held.
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ascribe.sessions.copies import Copies, better
+from ascribe.sessions.formats.calls import seconds
+from ascribe.sessions.formats.chats import TIMES
 from ascribe.sessions.formats.known import CHATS, FORMATS, Format
 from ascribe.sessions.formats.records import STEPS, Record, read_records
 from ascribe.sessions.formats.rewards import SessionRewards
@@ -430,7 +433,12 @@ class Reader:
         silent = not any(each.steps for each in conversations)
         snapshots = all(map(self.form.snapshots, records))
         if silent or snapshots or not self.of_calls:
-            values = [score.value for _, score in found.values()]
+            given = [score for _, score in found.values()]
+            times = [_time(score, records[place]) for place, score in found.values()]
+            if None not in times:  # some exports have the latest first
+                order = sorted(range(len(given)), key=lambda n: times[n] or 0.0)
+                given = [given[n] for n in order]
+            values = [score.value for score in given]
             added = self.of_calls and not snapshots
             reward = None if not values else sum(values) if added else values[-1]
             return [replace(each, reward=reward) for each in conversations]
@@ -477,6 +485,15 @@ def _read(score: Score, form: Format, target: Hashable) -> Score:
     """A score with its number; without a target, that of its record."""
     chosen = target if score.target is None else score.target
     return score._replace(value=form.score(score.value), target=chosen)
+
+
+def _time(score: Score, record: Record) -> float | None:
+    """When a score was given, or else its record written, in seconds; None if neither says it."""
+    if score.time is not None:
+        return score.time
+    with suppress(TableError):  # a time in another form
+        return seconds(next(filter(None, map(record.get, TIMES)), replace(record, value=None)))
+    return None
 
 
 def _reason(problem: TableError) -> str:
