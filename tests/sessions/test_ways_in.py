@@ -97,3 +97,44 @@ def test_the_latest_reward_is_that_of_the_latest_time(tmp_path: Path) -> None:
     untimed = [call("t:0", 0, 0.0), call("t:0", 1, 1.0, timestamp="noon")]
     with pytest.raises(TableError, match="timestamp"):
         import_files([lines(tmp_path, *untimed)], rewards="session")
+
+
+def test_attempts_with_equal_words_have_equal_logprobs(tmp_path: Path) -> None:
+    """Log-probabilities follow from words: they prove a copy only of what is not said twice."""
+    rows = [chat(id=str(n), task="t", reward=1.0) for n in range(8)]
+    short = [row | {"logprobs": [-0.25, -1.5]} for row in rows]
+    assert len(returns(import_files([lines(tmp_path, *short)]))) == 8
+    others = [{"token": "9", "logprob": -40.5}, {"token": "7", "logprob": -50.25}]
+    token = {"token": "8", "logprob": -0.25, "bytes": [56], "top_logprobs": others}
+    served = [row | {"logprobs": {"content": [token]}} for row in rows]
+    assert len(returns(import_files([lines(tmp_path, *served)]))) == 8
+    long = [row | {"logprobs": [-1.5 - 0.5 * (n % 4)] * 40} for n, row in enumerate(rows)]
+    imported = import_files([lines(tmp_path, *long)])
+    assert imported.balance.reasons("session") == {"the same log-probabilities as another": 4}
+
+
+def test_the_time_of_a_batch_proves_no_copies(tmp_path: Path) -> None:
+    answers = "88889"
+    rows = [chat(a, id=str(n), task="t", reward=1.0) for n, a in enumerate(answers)]
+    batch = [row | {"timestamp": 1700000000.125} for row in rows]
+    assert len(returns(import_files([lines(tmp_path, *batch)]))) == 5
+    apart = [row | {"timestamp": 1700000000.125 + (n == 4)} for n, row in enumerate(rows)]
+    assert len(returns(import_files([lines(tmp_path, *apart)]))) == 2
+
+
+@pytest.mark.parametrize("time", ["2026-01-01T00:00:00.000Z", "2026-01-01T00:00:00.000000+00:00"])
+def test_whole_seconds_prove_no_copies(tmp_path: Path, time: str) -> None:
+    rows = [chat(id=str(n), task="t", reward=1.0, created_at=time) for n in range(4)]
+    assert len(returns(import_files([lines(tmp_path, *rows)]))) == 4
+    spans = []
+    texts = {"gen_ai.operation.name": "chat"}
+    for name, role, text in (("input", "user", "q"), ("output", "assistant", "a")):
+        message = {"role": role, "parts": [{"type": "text", "content": text}]}
+        texts[f"gen_ai.{name}.messages"] = json.dumps([message])
+    for n in range(4):
+        values = [{"key": key, "value": {"stringValue": text}} for key, text in texts.items()]
+        values.append({"key": "reward", "value": {"doubleValue": 1.0}})
+        start = str(1_914_037_945 * 10**9)  # times 1e-9 it is no whole number
+        span = {"traceId": f"t{n}", "spanId": f"s{n}", "startTimeUnixNano": start}
+        spans.append({**span, "name": "chat", "attributes": values})
+    assert len(returns(import_files([lines(tmp_path, *spans)], reward="reward"))) == 4

@@ -1,8 +1,9 @@
 """Sessions that a log holds twice: what proves it, and which ones are equal in words alone.
 
 Two attempts at a task may say the same word for word, above all short ones. They do not have the
-same call ids, times to a fraction of a second, or log-probabilities; a session that shares these
-with an earlier one is a copy of it, whatever it is called.
+same call ids, or times to a fraction of a second, unless all sessions of a batch were given one
+time; nor do they say the same where its log-probabilities are so low that it is said only once. A
+session that shares these with an earlier one is a copy of it, whatever it is called.
 """
 
 import re
@@ -14,8 +15,8 @@ from typing import Any
 from ascribe.sessions.messages import Conversation, Message
 
 RUN = re.compile(r"[0-9A-Za-z]{8,}")
-FRACTION = re.compile(r":\d\d\.\d{3,}")
-"""Fractions of a second in a date."""
+FRACTION = re.compile(r":\d\d\.(?=0*[1-9])\d{3,}")
+"""Fractions of a second in a date, but for whole seconds."""
 
 Session = Sequence[Conversation]
 
@@ -28,16 +29,29 @@ class Copies:
         once: whether sessions that are equal in words alone count once, too.
         first: the first session with each proof.
         worded: the words of the sessions that count.
+        timed: the words of the first session with these times; None if others have other words.
     """
 
     once: bool = False
     first: dict[Hashable, Session] = field(default_factory=dict)
     worded: set[Hashable] = field(default_factory=set)
+    timed: dict[Hashable, Hashable] = field(default_factory=dict)
+
+    def see(self, session: Session) -> None:
+        """Remember the times of a session, before any of its table is judged."""
+        if times := _times(session):
+            words = _words(session)
+            if self.timed.setdefault(times, words) != words:
+                self.timed[times] = None
 
     def reason(self, session: Session) -> tuple[str, Session]:
         """Why a session is a copy, and of which; nothing and itself, if it is none."""
         words = _words(session)
-        proofs = list(_proofs(session, words))
+        proofs = [
+            (why, proof)
+            for why, proof in _proofs(session, words)
+            if proof[0] != "times" or self.timed.get(proof[-1], words) is not None
+        ]
         for why, proof in proofs:
             if proof in self.first:
                 return why, self.first[proof]
@@ -86,7 +100,13 @@ def _said(message: Message) -> Hashable:
     return message.get("role"), str(message.get("content")), called
 
 
-def _proofs(session: Session, words: Hashable) -> Iterator[tuple[str, Hashable]]:
+def _times(session: Session) -> tuple[str, ...]:
+    """When the parts of a session were written; empty if no time has fractions of a second."""
+    times = [time for each in session for time in (each.time, *each.times)]
+    return tuple(map(str, times)) if any(map(_is_exact, times)) else ()
+
+
+def _proofs(session: Session, words: Hashable) -> Iterator[tuple[str, tuple[Hashable, ...]]]:
     """What cannot coincide in two sessions, with the reason that it gives."""
     for each in session:
         if each.identity is not None:
@@ -95,8 +115,7 @@ def _proofs(session: Session, words: Hashable) -> Iterator[tuple[str, Hashable]]
     ids = frozenset(filter(_is_random, (name for each in session for name in _ids(each))))
     if ids:
         yield "the same call ids as another", ("ids", words, ids)
-    times = tuple(str(time) for each in session for time in (each.time, *each.times))
-    if any(_is_exact(time) for each in session for time in (each.time, *each.times)):
+    if times := _times(session):
         yield "the same times as another", ("times", words, times)
     marks = tuple(each.logprobs for each in session if each.logprobs)
     if marks:

@@ -326,10 +326,24 @@ def _parse(content: bytes, path: Path, line: int = 0, field: str = "") -> Record
     return record
 
 
+SAID_ONCE = 30.0
+"""Minus the logarithm of a probability with which no two of a thousand million attempts agree."""
+
+
 def digest(values: Any) -> str:
-    """A hash of numbers that were drawn at random, such as log-probabilities; empty without any."""
-    text = to_json(without_nan(values))
-    return blake2b(text.encode(), digest_size=16).hexdigest() if "." in text else ""
+    """A hash of log-probabilities, if nobody says the same again: the same words have the same."""
+    if _improbability(values) < SAID_ONCE:
+        return ""
+    return blake2b(to_json(without_nan(values)).encode(), digest_size=16).hexdigest()
+
+
+def _improbability(values: Any) -> float:
+    """Minus the sum of log-probabilities, without those of what else could have been said."""
+    if isinstance(values, dict):
+        return sum(_improbability(v) for name, v in values.items() if not name.startswith("top_"))
+    if isinstance(values, list):
+        return sum(map(_improbability, values))
+    return max(0.0, -values) if isinstance(values, float) and isfinite(values) else 0.0
 
 
 def ends_early(error: ValueError) -> bool:
