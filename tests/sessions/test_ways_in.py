@@ -138,3 +138,18 @@ def test_whole_seconds_prove_no_copies(tmp_path: Path, time: str) -> None:
         span = {"traceId": f"t{n}", "spanId": f"s{n}", "startTimeUnixNano": start}
         spans.append({**span, "name": "chat", "attributes": values})
     assert len(returns(import_files([lines(tmp_path, *spans)], reward="reward"))) == 4
+
+
+def test_a_row_of_rewards_belongs_to_one_session(tmp_path: Path) -> None:
+    """Sessions of two files may have one name: which of them was scored is not known."""
+    for name in "ab":
+        rows = [chat(f"{name}{n}", task="t", id=str(n)) for n in range(3)]
+        lines(tmp_path, *rows, name=f"{name}.jsonl")
+    paths, scores = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "scores.csv"
+    for first in ("0", "t/0"):
+        scores.write_text(f"session,reward\n{first},1\n1,0\n2,0\n")
+        with pytest.raises(TableError, match=r"line 2 names 't/0' and 't/0 \(b.jsonl, line 1\)'"):
+            import_files(paths, reward=str(scores))
+    own = "".join(f'"t/{n} (b.jsonl, line {n + 1})",1\n' for n in range(3))
+    scores.write_text(f"session,reward\nt/0,1\nt/1,0\nt/2,0\n{own}")
+    assert sum(returns(import_files(paths, reward=str(scores))).values()) == 4

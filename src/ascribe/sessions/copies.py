@@ -86,11 +86,12 @@ def _words(session: Session) -> int:
     parts: list[Hashable] = [session[0].group]
     for number, each in enumerate(session):
         start = max(0, each.context - 1) if number else 0
-        parts += [_said(message) for message in each.messages[start:]]
+        parts += [said(message) for message in each.messages[start:]]
     return hash(tuple(parts))
 
 
-def _said(message: Message) -> Hashable:
+def said(message: Message) -> Hashable:
+    """What a message says and calls, without ids."""
     calls = message.get("tool_calls") or ()
     functions = [c.get("function", c) if isinstance(c, Mapping) else c for c in calls]
     called = tuple(

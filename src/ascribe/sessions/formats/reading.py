@@ -385,9 +385,10 @@ class Reader:
                 if any((not last, mark) in self.seen for last, mark in parts):
                     raise ValueError(refusal)
                 self.seen.update(parts)
+        called = [each.trajectory for each in conversations]
         conversations = self._with_new_names(conversations, record)
         if self.csv is not None:
-            conversations = [self.csv.join(each) for each in conversations]
+            conversations = list(map(self.csv.join, conversations, called))
         return conversations
 
     def _with_new_names(

@@ -331,7 +331,7 @@ SAID_ONCE = 30.0
 
 
 def digest(values: Any) -> str:
-    """A hash of log-probabilities, if they are too low to occur twice: equal words have equal ones."""
+    """A hash of log-probabilities too low to occur twice, else nothing: words have their own."""
     if _improbability(values) < SAID_ONCE:
         return ""
     return blake2b(to_json(without_nan(values)).encode(), digest_size=16).hexdigest()
