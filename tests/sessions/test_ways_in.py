@@ -153,3 +153,27 @@ def test_a_row_of_rewards_belongs_to_one_session(tmp_path: Path) -> None:
     own = "".join(f'"t/{n} (b.jsonl, line {n + 1})",1\n' for n in range(3))
     scores.write_text(f"session,reward\nt/0,1\nt/1,0\nt/2,0\n{own}")
     assert sum(returns(import_files(paths, reward=str(scores))).values()) == 4
+
+
+def test_one_field_holds_the_rewards_of_a_file(tmp_path: Path) -> None:
+    """A session that lacks its reward is not rewarded by another number."""
+    rows = [chat(id=str(n), task="t", reward=n % 2, score=0.93) for n in range(4)]
+    rows[2]["reward"] = None
+    path = lines(tmp_path, *rows)
+    with pytest.raises(TableError, match=r"line 3: its reward is in score, that of .*line 1 in re"):
+        import_files([path])
+    assert returns(import_files([path], reward="reward")) == {"t/0": 0.0, "t/1": 1.0, "t/3": 1.0}
+    assert import_files([path], skip_bad=True).balance.used("session") == 3
+    scored = [row | {"reward": None} for row in rows]
+    assert sum(returns(import_files([lines(tmp_path, *scored)])).values()) == pytest.approx(3.72)
+    calls = [call(f"t:{n}", 0, n % 2, score=0.93) for n in range(4)]
+    calls[2]["reward"] = None
+    imported = import_files([lines(tmp_path, *calls)])
+    assert returns(imported) == {"t/t:0": 0.0, "t/t:1": 1.0, "t/t:3": 1.0}
+    assert imported.balance.reasons("session") == {"no reward": 1}
+
+
+def test_an_empty_name_is_none(tmp_path: Path) -> None:
+    rows = [chat(id=str(n), task="", reward=1.0) for n in range(4)]
+    imported = import_files([lines(tmp_path, *rows)])
+    assert (len(returns(imported)), imported.table.group.values.size) == (4, 1)

@@ -200,6 +200,7 @@ class Reader:
         score: the name of the score that is the reward, of several.
         of_calls: whether rewards belong to calls, so that those of a session add up.
         owners: the session that a trace belongs to, or one whose records are in another.
+        fields: where the first record of each file has its reward, of formats that leave it open.
     """
 
     form: Format
@@ -210,6 +211,7 @@ class Reader:
     score: str = ""
     of_calls: bool = False
     owners: dict[Hashable, Hashable] = field(default_factory=dict)
+    fields: dict[Path, tuple[str, str]] = field(default_factory=dict)
     also: dict[str, None] = field(default_factory=dict)
     """Formats of single records, of those that are told apart by their messages."""
     keys: list[str] = field(default_factory=list)
@@ -372,6 +374,8 @@ class Reader:
             value = self._named(records, how.reward)
             reward = form.score(value) if value else None
             conversations = [replace(e, reward=reward, rewards=None) for e in conversations]
+        elif self.csv is None:
+            self._check_field(conversations, record)
         if how.rewards == "call":
             steps = [(each, each.extra.get("rewards")) for each in conversations]
             conversations = [replace(e, reward=None, rewards=r) if r else e for e, r in steps]
@@ -390,6 +394,16 @@ class Reader:
         if self.csv is not None:
             conversations = list(map(self.csv.join, conversations, called))
         return conversations
+
+    def _check_field(self, conversations: Sequence[Conversation], record: Record) -> None:
+        """Refuse a reward that another field holds than in the records of its file before it."""
+        for name in filter(None, (each.extra.get("reward") for each in conversations)):
+            known, place = self.fields.setdefault(record.path, (name, record.place()))
+            if name != known:
+                raise record.error(
+                    f"its reward is in {name}, that of {place} in {known}, which may count "
+                    f"something else: name one of them with {option('reward', known)}"
+                )
 
     def _with_new_names(
         self, conversations: list[Conversation], record: Record
