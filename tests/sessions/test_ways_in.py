@@ -5,10 +5,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ascribe import TableError
-from ascribe.sessions.formats import import_files, import_parts
+from ascribe.sessions.formats import import_files, import_parts, write_credit
 from tests.sessions.test_formats import lines
 from tests.sessions.test_left_out import ASK, chat, returns
 
@@ -177,3 +178,50 @@ def test_an_empty_name_is_none(tmp_path: Path) -> None:
     rows = [chat(id=str(n), task="", reward=1.0) for n in range(4)]
     imported = import_files([lines(tmp_path, *rows)])
     assert (len(returns(imported)), imported.table.group.values.size) == (4, 1)
+
+
+def episode(number: int, reward: float, role: str = "assistant") -> dict[str, Any]:
+    """An episode of rLLM with two steps."""
+    said = [ASK, {"role": role, "content": f"a{number}"}]
+    steps = [{"chat_completions": said}, {"chat_completions": [*said, *said]}]
+    solver = {"name": "solver", "reward": reward, "steps": steps}
+    return {"id": f"t:{number}", "trajectories": [solver]}
+
+
+def test_credit_goes_back_past_records_that_were_not_read(tmp_path: Path) -> None:
+    rows = [episode(0, 0.0), episode(1, 1.0, "robot"), episode(2, 0.5), episode(3, 0.25)]
+    path = lines(tmp_path, *rows)
+    imported = import_files([path], skip_bad=True)
+    given = np.repeat([1.0, 2.0, 3.0], 2)
+    write_credit(path, imported, given, tmp_path / "out.jsonl")
+    written = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
+    steps = [row["trajectories"][0]["steps"] for row in written]
+    assert [[step.get("advantage") for step in each] for each in steps] == [
+        [1.0, 1.0],
+        [None, None],
+        [2.0, 2.0],
+        [3.0, 3.0],
+    ]
+
+
+def test_equal_responses_of_verifiers_are_responses(tmp_path: Path) -> None:
+    """A trace with two roots: the agent was asked twice and said the same."""
+    rows = []
+    for number in range(2):
+        said = {"role": "assistant", "content": f"a{number}"}
+        nodes: list[dict[str, Any]] = []
+        for _ in range(2):
+            nodes += [
+                {"message": ASK, "parent": None, "sampled": False},
+                {"message": said, "parent": len(nodes), "sampled": True, "mask": [1]},
+            ]
+        rewards = {"right": {"score": float(number), "weight": 1.0}}
+        trace = {"id": f"s{number}", "nodes": nodes, "rewards": rewards}
+        rows.append({"task": {"key": "t"}, "traces": [trace]})
+    path = lines(tmp_path, *rows)
+    imported = import_files([path])
+    assert (len(imported.table), returns(imported)) == (4, {"t/s0": 0.0, "t/s1": 1.0})
+    write_credit(path, imported, np.arange(1.0, 5.0), tmp_path / "out.jsonl")
+    written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    given = [node.get("advantages") for row in written for node in row["traces"][0]["nodes"]]
+    assert given[1::2] == [[1.0], [2.0], [3.0], [4.0]]

@@ -6,7 +6,7 @@ steps, or conversations in one of these formats.
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
@@ -57,6 +57,7 @@ class Imported(Rollouts):
         sizes: number of steps of each conversation that was read, and whether it is in the table,
             in the order of the rows.
         chosen: the state that was taken, and what others would give.
+        unread: the places of records that are not as their format has them.
         arguments: the files and options of ``ascribe import``.
 
     Example:
@@ -70,6 +71,7 @@ class Imported(Rollouts):
     sizes: Sequence[tuple[int, bool]]
     chosen: ChosenState
     also: Sequence[str] = ()
+    unread: Collection[str] = ()
     arguments: Sequence[str] = ()
 
     @property
@@ -281,6 +283,7 @@ def import_parts(
     sessions = Sessions(how, balance, Copies(copies == "once"))
     batch: list[Conversation] = []
     steps, parts, key, keys, seen = 0, 0, None, list[str](), set[tuple[Any, ...]]()
+    unread = set[str]()
 
     def table(*, whole: bool) -> Imported | None:
         kept, used = sessions.chosen(batch)
@@ -292,10 +295,10 @@ def import_parts(
             next(own) if is_used else (len(each.steps), False)
             for each, is_used in zip(batch, used, strict=True)
         ]
-        return replace(imported, arguments=arguments, balance=balance, sizes=sizes)
+        return replace(imported, arguments=arguments, balance=balance, sizes=sizes, unread=unread)
 
     for name, files in found.items():
-        reader = Reader(FORMATS[name], how, balance, csv, seen)
+        reader = Reader(FORMATS[name], how, balance, csv, seen, unread=unread)
         for conversations in reader.sessions(files, progress):
             if steps >= limit and (imported := table(whole=False)):
                 state, key = imported.state, imported.chosen.key
@@ -390,7 +393,8 @@ def write_credit(path: str | Path, imported: Imported, advantages: Floats, out: 
     with replacing(out) as file:
         values = []
         for record in read_records(path, lambda _: None):
-            put(record.value, parts)
+            if record.place() not in imported.unread:
+                put(record.value, parts)
             values.append(json.dumps(record.value, ensure_ascii=False, allow_nan=False))
             if path.suffix != ".json":
                 file.write(f"{values.pop()}\n".encode())

@@ -201,6 +201,7 @@ class Reader:
         of_calls: whether rewards belong to calls, so that those of a session add up.
         owners: the session that a trace belongs to, or one whose records are in another.
         fields: where the first record of each file has its reward, of formats that leave it open.
+        unread: the places of records that are not as their format has them.
     """
 
     form: Format
@@ -212,6 +213,7 @@ class Reader:
     of_calls: bool = False
     owners: dict[Hashable, Hashable] = field(default_factory=dict)
     fields: dict[Path, tuple[str, str]] = field(default_factory=dict)
+    unread: set[str] = field(default_factory=set)
     also: dict[str, None] = field(default_factory=dict)
     """Formats of single records, of those that are told apart by their messages."""
     keys: list[str] = field(default_factory=list)
@@ -258,6 +260,7 @@ class Reader:
                     yield self._conversations(self._unique(records))
                 except TableError as problem:
                     self._leave_out(problem, len(records))
+                    self.unread |= {each.place() for each in records}
             progress((number + 1) / len(files))
 
     def _survey(self, files: Sequence[Path]) -> Counter[Hashable]:
