@@ -11,7 +11,7 @@ import pytest
 from ascribe import TableError
 from ascribe.sessions.formats import import_files, import_parts, write_credit
 from tests.sessions.test_formats import lines
-from tests.sessions.test_left_out import ASK, chat, returns
+from tests.sessions.test_left_out import ASK, chat, log, returns, sample
 
 pytestmark = pytest.mark.unit
 
@@ -225,3 +225,17 @@ def test_equal_responses_of_verifiers_are_responses(tmp_path: Path) -> None:
     written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     given = [node.get("advantages") for row in written for node in row["traces"][0]["nodes"]]
     assert given[1::2] == [[1.0], [2.0], [3.0], [4.0]]
+
+
+def test_a_copy_with_another_reward_is_said(tmp_path: Path) -> None:
+    """As after an evaluation was scored again: one of both counts, and which is not known."""
+    for name, grades in (("first", "CI"), ("scored", "CC")):
+        samples = [
+            sample(epoch, scores={"m": {"value": grade}}) for epoch, grade in enumerate(grades)
+        ]
+        log(tmp_path / f"{name}.json", *samples, task_id="x")
+    imported = import_files([tmp_path])
+    assert imported.balance.reasons("session") == {
+        "the same id as another": 1,
+        "the same id as another, but another reward": 1,
+    }

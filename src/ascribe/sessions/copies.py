@@ -70,6 +70,12 @@ class Copies:
                 self.first[proof] = new
 
 
+def earned(session: Session) -> float:
+    """What a session earned, by its calls or as a whole."""
+    rewards = {each.reward for each in session if each.reward is not None}
+    return sum(rewards) + sum(sum(filter(None, each.rewards or ())) for each in session)
+
+
 def better(new: Session, old: Session) -> bool:
     """Whether a session with the identity of an earlier one is the one to keep."""
 

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from ascribe.sessions.copies import Copies, better
+from ascribe.sessions.copies import Copies, better, earned
 from ascribe.sessions.formats.calls import seconds
 from ascribe.sessions.formats.chats import TIMES
 from ascribe.sessions.formats.known import CHATS, FORMATS, Format
@@ -571,6 +571,8 @@ class Sessions:
             excluded = "crashed"
         if not excluded:
             why, first = self.copies.reason(session)
+            if first is not session and earned(first) != earned(session):
+                why += ", but another reward"
             if first is not session and why and id(first) in kept and better(session, first):
                 self.copies.replace(first, session)
                 self._leave_out(kept.pop(id(first)), why)
