@@ -10,8 +10,11 @@ import pytest
 
 from ascribe import TableError
 from ascribe.sessions.formats import import_files, import_parts, write_credit
+from ascribe.steps.files import write
+from tests.sessions.test_cli_import import run
 from tests.sessions.test_formats import lines
 from tests.sessions.test_left_out import ASK, chat, log, returns, sample
+from tests.test_cli import flat
 
 pytestmark = pytest.mark.unit
 
@@ -239,3 +242,17 @@ def test_a_copy_with_another_reward_is_said(tmp_path: Path) -> None:
         "the same id as another": 1,
         "the same id as another, but another reward": 1,
     }
+
+
+def test_a_folder_of_tables_holds_no_sessions_beside(tmp_path: Path) -> None:
+    """Only the tables would be read."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    path = lines(folder, *(chat(id=str(n), task="t", reward=1.0) for n in range(4)))
+    write(import_files([path]).to_arrow(), folder / "steps.parquet")
+    (folder / "about.json").write_text('{"made": "today"}')
+    for command in ("check", "credit", "decisions"):
+        options = [] if command in ("check", "decisions") else ["-o", tmp_path / "out"]
+        assert "and sessions (runs.jsonl)" in flat(run(command, folder, *options, code=1).stderr)
+    path.unlink()
+    run("check", folder)

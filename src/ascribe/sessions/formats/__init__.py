@@ -168,6 +168,7 @@ def are_sessions(
     """Whether a file or folder holds sessions, not a table of steps.
 
     Raises:
+        TableError: if a folder holds both.
         ValueError: for options of the other kind.
     """
     if columns:
@@ -178,11 +179,24 @@ def are_sessions(
     if path.name.endswith(TABLES):
         foreign = path.suffix != ".csv" and not is_table(path)
     else:
-        tables = map(is_table, path.glob("*.parquet"))
-        foreign = path.suffix in SUFFIXES or (path.is_dir() and not any(tables))
+        table = next(filter(is_table, path.glob("*.parquet")), None)
+        if table is not None:
+            _refuse_sessions_beside(path, table)
+        foreign = path.suffix in SUFFIXES or (path.is_dir() and table is None)
     if not foreign:
         refuse_options(path.name, **options)
     return foreign
+
+
+def _refuse_sessions_beside(folder: Path, table: Path) -> None:
+    """Raise ``TableError`` for a folder of tables in which a file of sessions would not be read."""
+    others = (each for each in sorted(folder.iterdir()) if each.suffix != ".parquet")
+    named = (each for each in others if each.name.endswith(SUFFIXES))
+    if file := next((each for each in named if not is_table(each)), None):
+        raise error(
+            f"{one_line(folder)} holds a table of steps ({one_line(table.name)}) and sessions "
+            f"({one_line(file.name)}), which would not be read; give each a folder of its own"
+        )
 
 
 def refuse_options(name: str, **options: Unpack[SessionOptions]) -> None:
