@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ascribe.estimators.credit import Credit, Reason, Term
     from ascribe.reports import report
     from ascribe.steps.check import CheckReport, check
+    from ascribe.steps.errors import AscribeError
     from ascribe.steps.files import read_table, table_from_arrow, table_to_arrow, write_table
     from ascribe.steps.problems import Problem, ProblemKind, Severity, TableError
     from ascribe.steps.select import GroupSelection, select
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RECIPES",
+    "AscribeError",
     "Assignment",
     "CheckReport",
     "Credit",
@@ -50,6 +52,7 @@ _MODULES = {
     "ascribe.estimators.credit": ("Credit", "Reason", "Term"),
     "ascribe.reports": ("report",),
     "ascribe.steps.check": ("CheckReport", "check"),
+    "ascribe.steps.errors": ("AscribeError",),
     "ascribe.steps.files": ("read_table", "table_from_arrow", "table_to_arrow", "write_table"),
     "ascribe.steps.problems": ("Problem", "ProblemKind", "Severity", "TableError"),
     "ascribe.steps.select": ("GroupSelection", "select"),

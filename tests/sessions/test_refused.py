@@ -51,8 +51,8 @@ def blocks(*parts: Any) -> list[dict[str, Any]]:
         (blocks({"type": "new", "text": "x"}), "'new', which is not read; write"),
         (blocks({"type": "text", "text": 3}), "'text', which is not read"),
         (blocks(7), "'int', which is not read"),
-        ([{"type": "human", "content": "a"}], "its role is None; there are: system"),
-        ([{"content": "a"}], "its role is None; there are: system"),
+        ([{"type": "human", "content": "a"}], "its role is None.*[Tt]here are: system"),
+        ([{"content": "a"}], "its role is None.*[Tt]here are: system"),
         ([{"role": "ai", "content": "a"}], "its role is 'ai'"),
         ([Path("a")], "Path, not a mapping"),
         (
@@ -80,19 +80,25 @@ def acted(**message: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("chat", "why"),
     [
-        (acted(tool_calls=[{"function": {"name": "f", "input": {"x": 1}}}]), "has .*input; write"),
+        (
+            acted(tool_calls=[{"function": {"name": "f", "input": {"x": 1}}}]),
+            "has .*input.*[Ww]rite",
+        ),
         (acted(tool_calls=[{"name": "f", "input": {"x": 1}}]), "call needs .* has name, input"),
-        (acted(tool_calls=[{"custom": {"name": "f", "input": "x"}}]), "and has custom; write"),
-        (acted(tool_calls={"name": "f"}), "its tool_calls are a dict; give a list"),
-        (acted(toolCalls=[{"name": "f"}]), "its toolCalls would be left unread; write"),
+        (acted(tool_calls=[{"custom": {"name": "f", "input": "x"}}]), "and has custom.*[Ww]rite"),
+        (acted(tool_calls={"name": "f"}), "its tool_calls are a dict.*[Gg]ive a list"),
+        (acted(toolCalls=[{"name": "f"}]), "its toolCalls would be left unread.*[Ww]rite"),
         (acted(content="I look.", toolCalls=[{"name": "f"}]), "its toolCalls would be left unread"),
         (acted(content="", tool_call={"name": "f"}), "its tool_call would be left unread"),
         (acted(additional_kwargs={"tool_calls": [{}]}), "its additional_kwargs would be left"),
         (acted(content="<think>Hm.</think>", answer="yes"), "its answer would be left unread"),
         (acted(audio={"id": "a"}), "its audio would be left unread"),
         ([{"role": "user", "text": "q"}, acted(content="a")[1]], "its text would be left unread"),
-        (GEMINI, "its parts would be left unread: these are Gemini contents; write"),
-        ([acted()[0], {"role": "model", "content": "a"}], "its role is 'model'; there are: system"),
+        (GEMINI, "its parts would be left unread: these are Gemini contents.*[Ww]rite"),
+        (
+            [acted()[0], {"role": "model", "content": "a"}],
+            "its role is 'model'.*[Tt]here are: system",
+        ),
         (blocks({"type": "input_json", "x": 1}), "'input_json', which is not read"),
     ],
 )
@@ -231,7 +237,7 @@ CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
         ),
         (
             {"messages": CHAT, "reward": 1, "rewards": [0]},
-            "line 1: session .* steps sum to 0; give either",
+            "line 1: session .* steps sum to 0.*Give either",
         ),
         (
             {

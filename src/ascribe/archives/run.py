@@ -44,6 +44,7 @@ from ascribe.sessions.formats import CHECKED_COLUMNS, SessionOptions, check_carr
 from ascribe.steps.arrays import Brief, Ints
 from ascribe.steps.balance import Balance
 from ascribe.steps.check import CheckReport, check, join_problems
+from ascribe.steps.errors import InputError
 from ascribe.steps.files import (
     Progress,
     Rollouts,
@@ -301,7 +302,7 @@ def _prepare(request: Job, memory: int, count: int) -> Job:
     if not archive.rows:
         raise TableError([_empty_table(0)])
     if recipe is not None and recipe.has_history:
-        raise ValueError(
+        raise InputError(
             f"{recipe.name} carries statistics from iteration to iteration, so the table must fit "
             f"into memory: raise {option('memory')}, or credit the iterations one by one with "
             f"{option('history')}"

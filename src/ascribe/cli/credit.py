@@ -94,7 +94,7 @@ def credit(
     estimator = make_recipe(recipe, preset, parameters)
     policies: dict[str, OnProblem] = {name: name for name in get_args(OnProblem)}
     if policy not in policies:
-        screen.wrong_call(unknown("policy", screen.safe(policy), policies))
+        raise unknown("policy", screen.safe(policy), policies)
     if ray is not None or "://" in out or is_archive(source, int(memory * 2**30)):
         if history is not None or interval:
             name = "--interval" if interval else "--history"
@@ -186,7 +186,7 @@ def _credit_archive(
     except TableError as error:
         screen.refuse(error, as_json=as_json, file=source)
     except (ImportError, ValueError, WorkerError) as error:
-        screen.wrong_call(screen.safe(error, 400))
+        screen.wrong_call(error)
 
 
 def make_recipe(name: str, preset: str | None, parameters: list[str]) -> Recipe:
@@ -198,7 +198,7 @@ def make_recipe(name: str, preset: str | None, parameters: list[str]) -> Recipe:
     try:
         return recipe(name, preset=preset, **changes)
     except (ValueError, TypeError, OverflowError) as error:
-        screen.wrong_call(screen.safe(error, 400))
+        screen.wrong_call(error)
 
 
 def print_notes(notes: Sequence[str]) -> None:

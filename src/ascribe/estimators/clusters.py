@@ -21,6 +21,7 @@ from ascribe.groups.radius import OnlineRadius, Target, search
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools
 from ascribe.steps.check import arrange
+from ascribe.steps.errors import InputError
 from ascribe.steps.table import StepTable
 
 SEARCH_GROUPS = 16
@@ -135,7 +136,7 @@ def _given(table: StepTable, inputs: dict[str, Any]) -> FloatMatrix | None:
     if vectors is None:
         return None
     if vectors.shape[0] != len(table):
-        raise ValueError(f"{len(table):,} rows, but {vectors.shape[0]:,} fingerprints")
+        raise InputError(f"{len(table):,} rows, but {vectors.shape[0]:,} fingerprints")
     values = np.asarray(vectors)
     return vectors if values[:1].any() or values.any() else None  # mostly the first row says it
 

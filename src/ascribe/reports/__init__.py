@@ -20,6 +20,7 @@ from ascribe.reports.text import safe, visible
 from ascribe.reports.verdict import ReportVerdict, judge
 from ascribe.reports.write import COLOURS, theme, write_figures, write_page, write_tables
 from ascribe.steps.balance import Balance
+from ascribe.steps.errors import InputError
 from ascribe.steps.files import Progress
 from ascribe.steps.problems import one_line
 from ascribe.steps.table import StepTable
@@ -172,7 +173,7 @@ def html_file(path: str | Path) -> Path:
     """The path of a page; ``ValueError`` if its suffix says that it is something else."""
     path = Path(path)
     if path.suffix not in (".html", ".htm"):
-        raise ValueError(f"a report is an HTML page: give {one_line(path)} the suffix .html")
+        raise InputError(f"a report is an HTML page: give {one_line(path)} the suffix .html")
     return path
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from ascribe.steps.arrays import Bools, Brief, Ints
 from ascribe.steps.atomic import replacing
 from ascribe.steps.balance import Balance
+from ascribe.steps.errors import InputError
 from ascribe.steps.hints import unknown
 from ascribe.steps.lines import LineError, expansion_limit, numbered_lines
 from ascribe.steps.problems import Problem, ProblemKind, TableError
@@ -510,7 +511,7 @@ def _read_parquet(
             order = np.argsort(np.argsort(rows, kind="stable"), kind="stable")
             arrow = arrow.take(pa.array(order))
         elif arrow.num_rows != file.metadata.num_rows:
-            raise ValueError(f"{arrow.num_rows:,} rows found, {file.metadata.num_rows:,} announced")
+            raise InputError(f"{arrow.num_rows:,} rows found, {file.metadata.num_rows:,} announced")
         return arrow, schema.names
 
 
@@ -652,7 +653,7 @@ def as_written(table: "pa.Table", absent: Collection[str], width: int) -> "pa.Ta
 def _take_room(room: int, size: int) -> int:
     """The bytes that are left of ``room``; ``ValueError`` if there are too few."""
     if size > room:
-        raise ValueError("it is small and would fill the memory; if you trust it, split it")
+        raise InputError("it is small and would fill the memory", hint="if you trust it, split it")
     return room - size
 
 
@@ -819,7 +820,7 @@ def _check_renamed(columns: Mapping[str, str], names: Collection[str]) -> None:
     for name, own in columns.items():
         if own not in names:
             problem = unknown("column", own, names)
-            raise _error(ProblemKind.MISSING_COLUMN, f"{problem} (for {name})")
+            raise _error(ProblemKind.MISSING_COLUMN, f"{problem.what} (for {name}): {problem.hint}")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ascribe.groups.actions import FIRST_TOKENS
+from ascribe.steps.errors import InputError
 from ascribe.steps.files import Rollouts, table_to_arrow, write
 from ascribe.steps.problems import replace_surrogates
 from ascribe.steps.table import StepTable
@@ -109,7 +110,7 @@ def trajectories(rollouts: Rollouts) -> dict[str, Trajectory]:
         ValueError: if another program wrote the file.
     """
     if missing := [name for name in READ_BACK if name not in rollouts.carried.column_names]:
-        raise ValueError(f"there is no column {missing[0]!r}: take a file of ascribe rollout")
+        raise InputError(f"there is no column {missing[0]!r}: take a file of ascribe rollout")
     rows = zip(rollouts.table.to_dicts(), rollouts.carried.to_pylist(), strict=True)
     names = ("state", "action", "reward", "observation", "problem", "won")
     steps: dict[tuple[str, str, str], list[Step]] = {}

@@ -37,6 +37,7 @@ from ascribe.steps.arrays import Floats
 from ascribe.steps.atomic import replacing
 from ascribe.steps.balance import Balance
 from ascribe.steps.check import no_response
+from ascribe.steps.errors import InputError
 from ascribe.steps.files import SUFFIXES as TABLES
 from ascribe.steps.files import Progress, Rollouts, coded, read
 from ascribe.steps.hints import option
@@ -202,10 +203,13 @@ def _refuse_sessions_beside(folder: Path, table: Path) -> None:
 def refuse_options(name: str, **options: Unpack[SessionOptions]) -> None:
     """Raise ``ValueError`` if a table of steps has options for sessions."""
     if any(value for name, value in options.items() if name != "same_task"):
-        raise ValueError(
-            f"{one_line(name)} is read as a table of steps: {option('reward')}, {option('group')}, "
-            f"{option('state')} and {option('form')} are for sessions; name its columns with "
-            f"{option('columns', {'reward': 'score'})}"
+        raise InputError(
+            (
+                f"{one_line(name)} is read as a table of steps: {option('reward')}, "
+                f"{option('group')}, {option('state')} and {option('form')} are for "
+                "sessions"
+            ),
+            hint=f"name its columns with {option('columns', {'reward': 'score'})}",
         )
 
 
@@ -397,7 +401,7 @@ def write_credit(path: str | Path, imported: Imported, advantages: Floats, out: 
     """
     put = FORMATS[imported.format].put
     if put is None:
-        raise ValueError(f"{FORMATS[imported.format].title} have no place for credit")
+        raise InputError(f"{FORMATS[imported.format].title} have no place for credit")
     path, out = Path(path), Path(out)
     values_of_rows = iter(advantages.tolist())
     parts = (

@@ -24,6 +24,7 @@ from ascribe.sessions.messages import Conversation
 from ascribe.sessions.tables import session_rewards
 from ascribe.sessions.tasks import Questions
 from ascribe.steps.balance import Balance
+from ascribe.steps.errors import InputError
 from ascribe.steps.files import Progress
 from ascribe.steps.hints import option, unknown
 from ascribe.steps.problems import Problem, ProblemKind, TableError, counted, one_line
@@ -80,7 +81,7 @@ def find_files(paths: Iterable[Path], how: How, balance: Balance) -> dict[str, l
         OSError: if a file cannot be opened.
     """
     if how.form is not None and how.form not in FORMATS:
-        raise error(unknown("format", how.form, FORMATS))
+        raise unknown("format", how.form, FORMATS)
     found: dict[str, list[Path]] = {}
     bad: list[_Bad] = []
     given = list(paths)
@@ -178,10 +179,11 @@ def _refusal(bad: Sequence[_Bad], good: int, given: Sequence[Path], how: How) ->
     names = ", ".join(f"{one_line(each.path.name, 60)} ({each.reason})" for each in bad[:5])
     more = f" and {len(bad) - 5:,} more" if len(bad) > 5 else ""
     why = f"; the first says: {one_line(only.error.problems[0].detail, 200)}" if only.error else ""
-    past = f"; {option('skip_bad', True)} reads past them, and says so" if not how.skip_bad else ""
+    past = "" if how.skip_bad else f"{option('skip_bad', True)} reads past them, and says so"
     files = counted(len(bad) + good, "file")
-    detail = f"{len(bad):,} of {files} cannot be read: {names}{more}{why}{past}"
-    return TableError([Problem(ProblemKind.UNREADABLE_FILE, detail, count=len(bad))])
+    detail = f"{len(bad):,} of {files} cannot be read: {names}{more}{why}"
+    problem = Problem(ProblemKind.UNREADABLE_FILE, detail, count=len(bad), hint=past)
+    return TableError([problem])
 
 
 # Records and sessions.
@@ -356,8 +358,8 @@ class Reader:
             if form.unique:
                 same = first.get(form.unique).value == record.get(form.unique).value
             if not same:
-                detail = f"{first.place()} has the same name and other content; keep one of them"
-                raise record.get(form.identity).error(detail)
+                detail = f"{first.place()} has the same name and other content"
+                raise record.get(form.identity).error(detail, hint="keep one of them")
             self.balance.leave_out("record", "written twice", record.place())
         return list(kept.values())
 
@@ -390,7 +392,7 @@ class Reader:
                 # Pairs of whether a conversation ends there, and where: none may end in another.
                 parts, refusal = each.extra.get("parts", ((), ""))
                 if any((not last, mark) in self.seen for last, mark in parts):
-                    raise ValueError(refusal)
+                    raise InputError(refusal)
                 self.seen.update(parts)
         called = [each.trajectory for each in conversations]
         conversations = self._with_new_names(conversations, record)
@@ -429,7 +431,7 @@ class Reader:
         found = next(filter(None, fields), fields[-1])
         self.keys = self.keys or list(records[-1].value)
         if not found and required:
-            raise found.error(f"no such field; there are: {listed(self.keys)}")
+            raise found.error("no such field", hint=f"there are: {listed(self.keys)}")
         return found
 
     def _rewarded(
@@ -475,7 +477,7 @@ class Reader:
             if owner is None:
                 how = f"{option('rewards', 'session')} takes the last one for the session's"
                 detail = "its session has different rewards, and this one belongs to no response"
-                raise records[place].error(f"{detail}; {how}")
+                raise records[place].error(detail, hint=how)
             steps[owner][-1] += score.value
         if not found:
             return list(conversations)

@@ -19,6 +19,7 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 
 from ascribe.sessions.messages import calls_of, check_form, split_content
+from ascribe.steps.errors import InputError
 from ascribe.steps.files import read_row_groups, readable
 from ascribe.steps.lines import (
     LONGEST_LINE,
@@ -66,10 +67,12 @@ class Record:
         word = "row" if self.path.suffix == ".parquet" else "line"
         return f"{word} {self.line}" if self.line else self.place()
 
-    def error(self, detail: str, kind: ProblemKind = ProblemKind.BAD_RECORD) -> TableError:
+    def error(
+        self, detail: str, kind: ProblemKind = ProblemKind.BAD_RECORD, hint: str = ""
+    ) -> TableError:
         """The error that names the file, the line and the field."""
         rows = np.array([self.line - 1] if self.line else [], dtype=np.int64)
-        return TableError([Problem(kind, f"{self.place()}: {detail}", rows)])
+        return TableError([Problem(kind, f"{self.place()}: {detail}", rows, hint=hint)])
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
@@ -79,7 +82,8 @@ class Record:
         except TableError:
             raise
         except ValueError as error:
-            raise self.error(one_line(error, 300)) from error
+            what, hint = (error.what, error.hint) if isinstance(error, InputError) else (error, "")
+            raise self.error(one_line(what, 300), hint=hint) from error
 
     def get(self, name: str) -> "Record":
         """The entry with this name, or the dotted path of one; a null if there is none."""
@@ -253,7 +257,7 @@ def _lines(path: Path, bad: OnBad) -> Iterator[Record]:
             yield record
     except LineError as error:
         kind = ProblemKind.CUT_OFF if error.cut else ProblemKind.BAD_RECORD
-        bad(Record(None, path).error(str(error), kind))
+        bad(Record(None, path).error(error.what, kind, error.hint))
     except OSError as error:
         if error.errno is not None:  # it cannot be opened
             raise
@@ -283,8 +287,8 @@ def _rows(path: Path) -> Iterator[Record]:
         for table in read_row_groups(opened, names, groups, decode=True):
             room -= table.nbytes
             if room < 0:
-                detail = f"it expands to more than {limit:,} bytes; if you trust it, split it"
-                raise Record(None, path).error(detail)
+                detail = f"it expands to more than {limit:,} bytes"
+                raise Record(None, path).error(detail, hint="if you trust it, split it")
             for value in table.to_pylist():
                 row += 1
                 record = Record(_plain(value), path, row)
@@ -374,13 +378,13 @@ def _members(path: Path, bad: OnBad) -> Iterator[Record]:
             for info in sorted(names, key=lambda info: info.filename):
                 field = one_line(info.filename)
                 if not info.filename.endswith(".json") or info.filename.count("/") > 1:
-                    message = "this sample is stored in chunks; write the log without them"
-                    raise Record(None, path, 0, field).error(message)
+                    sample, hint = Record(None, path, 0, field), "write the log without chunks"
+                    raise sample.error("this sample is stored in chunks", hint=hint)
                 content = _unpacked(archive, info, path, field)
                 total += json_memory(content)
                 if total > room:
-                    detail = f"it expands to more than {room:,} bytes; write the log as .json"
-                    raise Record(None, path).error(detail)
+                    detail = f"it expands to more than {room:,} bytes"
+                    raise Record(None, path).error(detail, hint="write the log as .json")
                 try:
                     record = _parse(content, path, 0, field)
                 except TableError as problem:

@@ -50,7 +50,9 @@ def read(records: Sequence[Record]) -> Iterator[Conversation]:
 
 def _call(record: Record) -> Conversation:
     if (before := record.get("previous_response_id")).value:
-        raise before.error("its input is elsewhere; write the items of the whole conversation")
+        raise before.error(
+            "its input is elsewhere", hint="write the items of the whole conversation"
+        )
     if record.get("items"):
         return conversation(record, with_system(record, turns(record.get("items"))))
     context = with_system(record, prompt(record.get("input")))
@@ -89,7 +91,9 @@ def turns(record: Record, *, sampled: bool = True) -> list[Message]:
             # A tool of the server: the item holds what the model was shown next.
             shown = [_result(item, name) for name in OUTPUTS if item.get(name).value]
         else:
-            raise item.get("type").error(f"{kind!r} is not read; write it as a message, or not")
+            raise item.get("type").error(
+                f"{kind!r} is not read", hint="write it as a message, or not"
+            )
         if shown:
             messages += [*_turn(turn, sampled=sampled), *shown]
             turn = []
