@@ -194,10 +194,12 @@ def _refuse_sessions_beside(folder: Path, table: Path) -> None:
     others = (each for each in sorted(folder.iterdir()) if each.suffix != ".parquet")
     named = (each for each in others if each.name.endswith(SUFFIXES))
     if file := next((each for each in named if not is_table(each)), None):
-        raise error(
+        detail = (
             f"{one_line(folder)} holds a table of steps ({one_line(table.name)}) and sessions "
-            f"({one_line(file.name)}), which would not be read; give each a folder of its own"
+            f"({one_line(file.name)}), which would not be read"
         )
+        hint = "give each a folder of its own"
+        raise TableError([Problem(ProblemKind.NO_CONVERSATIONS, detail, hint=hint)])
 
 
 def refuse_options(name: str, **options: Unpack[SessionOptions]) -> None:

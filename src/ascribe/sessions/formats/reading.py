@@ -405,10 +405,8 @@ class Reader:
         for name in filter(None, (each.extra.get("reward") for each in conversations)):
             known, place = self.fields.setdefault(record.path, (name, record.place()))
             if name != known:
-                raise record.error(
-                    f"its reward is in {name}, that of {place} in {known}, which may count "
-                    f"something else: name one of them with {option('reward', known)}"
-                )
+                detail = f"its reward is in {name}, that of {place} in {known}, a different number"
+                raise record.error(detail, hint=f"name one of them: {option('reward', known)}")
 
     def _with_new_names(
         self, conversations: list[Conversation], record: Record
