@@ -13,7 +13,7 @@ from ascribe.sessions.formats import import_files, import_parts, write_credit
 from ascribe.steps.files import write
 from tests.sessions.test_cli_import import run
 from tests.sessions.test_formats import lines
-from tests.sessions.test_left_out import ASK, chat, log, returns, sample
+from tests.sessions.test_left_out import ASK, called, chat, log, returns, sample
 from tests.test_cli import flat
 
 pytestmark = pytest.mark.unit
@@ -256,3 +256,25 @@ def test_a_folder_of_tables_holds_no_sessions_beside(tmp_path: Path) -> None:
         assert "and sessions (runs.jsonl)" in flat(run(command, folder, *options, code=1).stderr)
     path.unlink()
     run("check", folder)
+
+
+def test_a_copied_file_counts_once_as_a_whole(tmp_path: Path) -> None:
+    """Its sessions without a call have no ids, and would count twice."""
+    rows = [called(n, lambda n: f"call_a7Bq{n}x9Z3kT") for n in range(4)]
+    rows += [chat(id=f"c{n}", task="t", reward=1.0) for n in range(3)]
+    rows += [{"id": f"s{n}", "task": "t", "messages": [ASK], "reward": 0.0} for n in range(2)]
+    lines(tmp_path, *rows, name="a.jsonl")
+    for copy in (rows[::-1], rows[2:7]):
+        lines(tmp_path, *({**row, "id": f"copy {row['id']}"} for row in copy), name="b.jsonl")
+        imported = import_files([tmp_path])
+        assert (len(returns(imported)), sum(returns(imported).values())) == (9, 7)
+    assert imported.balance.reasons("session") == {
+        "in a copied file": 3,
+        "the same call ids as another": 2,
+    }
+    more = [*rows[2:7], chat(id="c9", task="t", reward=1.0), chat(id="c8", task="t", reward=0.0)]
+    lines(tmp_path, *more, name="b.jsonl")
+    assert len(returns(import_files([tmp_path]))) == 11, "attempts that the other file has not"
+    again = called(4, lambda n: "call_b8Cr5y2X")
+    lines(tmp_path, rows[0], again, *rows[4:7], name="b.jsonl")
+    assert len(returns(import_files([tmp_path]))) == 13, "another run, with one session of a.jsonl"

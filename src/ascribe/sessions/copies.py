@@ -3,13 +3,17 @@
 Two attempts at a task may say the same word for word, above all short ones. They do not have the
 same call ids, or times to a fraction of a second, unless all sessions of a batch were given one
 time; nor do they say the same where its log-probabilities are so low that it is said only once. A
-session that shares these with an earlier one is a copy of it, whatever it is called.
+session that shares these with an earlier one is a copy of it, whatever it is called. Where that
+holds for whatever two files have in common and can be told, it holds for the rest, too: one file
+was copied into the other.
 """
 
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from ascribe.sessions.messages import Conversation, Message
@@ -19,6 +23,7 @@ FRACTION = re.compile(r":\d\d\.(?=0*[1-9])\d{3,}")
 """Fractions of a second in a date, but for whole seconds."""
 
 Session = Sequence[Conversation]
+Proof = tuple[Hashable, ...]
 
 
 @dataclass
@@ -29,39 +34,69 @@ class Copies:
         once: whether sessions that are equal in words alone count once, too.
         first: the first session with each proof.
         worded: the words of the sessions that count.
+        counted: how many of them each file has, by their words and what they earned.
         timed: the words of the first session with these times; None if others have other words.
+        owners: the file of the first session with each proof.
+        proven: the files that have sessions with these words and a proof.
+        common: for two files, whether sessions with equal words are copies, of those with a proof.
+        matched: how many of a file were taken for copies of those of another.
     """
 
     once: bool = False
     first: dict[Hashable, Session] = field(default_factory=dict)
     worded: set[Hashable] = field(default_factory=set)
+    counted: dict[Hashable, Counter[Path | None]] = field(default_factory=dict)
     timed: dict[Hashable, Hashable] = field(default_factory=dict)
+    owners: dict[Hashable, Path | None] = field(default_factory=dict)
+    proven: dict[Hashable, set[Path | None]] = field(default_factory=dict)
+    common: dict[tuple[Path | None, Path | None], set[bool]] = field(default_factory=dict)
+    matched: Counter[Hashable] = field(default_factory=Counter)
 
-    def see(self, session: Session) -> None:
-        """Remember the times of a session, before any of its table is judged."""
-        if times := _times(session):
-            words = _words(session)
-            if self.timed.setdefault(times, words) != words:
-                self.timed[times] = None
+    def see(self, sessions: Iterable[Session]) -> None:
+        """Compare the times and the files of sessions, before any of their table is judged."""
+        sessions = list(sessions)
+        for session in sessions:
+            if times := _times(session):
+                words = _words(session)
+                if self.timed.setdefault(times, words) != words:
+                    self.timed[times] = None
+        for session in sessions:
+            words, path = _words(session), session[0].path
+            if proofs := [proof for _, proof in self._proofs(session, words)]:
+                of = {self.owners.setdefault(proof, path) for proof in proofs}
+                for other in self.proven.setdefault(words, set()) - {path}:
+                    self.common.setdefault((path, other), set()).add(other in of)
+                self.proven[words].add(path)
 
     def reason(self, session: Session) -> tuple[str, Session]:
         """Why a session is a copy, and of which; nothing and itself, if it is none."""
-        words = _words(session)
-        proofs = [
-            (why, proof)
-            for why, proof in _proofs(session, words)
-            if proof[0] != "times" or self.timed.get(proof[-1], words) is not None
-        ]
+        words, path = _words(session), session[0].path
+        proofs = self._proofs(session, words)
         for why, proof in proofs:
             if proof in self.first:
                 return why, self.first[proof]
+        of_file = self.counted.setdefault((words, earned(session)), Counter())
+        for other, count in of_file.items() if not proofs else ():
+            pair = words, earned(session), path, other
+            if self.common.get((path, other)) == {True} and self.matched[pair] < count:
+                self.matched[pair] += 1
+                return "in a copied file", session
         # What was not said is no evidence: each session without a response counts.
         equal = words in self.worded and any(each.steps for each in session)
         if equal and self.once:
             return "equal to an earlier one in all words", session
         self.first |= dict.fromkeys((proof for _, proof in proofs), session)
+        of_file[path] += 1
         self.worded.add(words)
         return "equal" if equal else "", session
+
+    def _proofs(self, session: Session, words: Hashable) -> list[tuple[str, Proof]]:
+        """What cannot coincide in two sessions, without the time of a batch."""
+        return [
+            (why, proof)
+            for why, proof in _proofs(session, words)
+            if proof[0] != "times" or self.timed.get(proof[-1], words) is not None
+        ]
 
     def replace(self, old: Session, new: Session) -> None:
         """Let another session take the place of an earlier one."""
@@ -113,7 +148,7 @@ def _times(session: Session) -> tuple[str, ...]:
     return tuple(map(str, times)) if any(map(_is_exact, times)) else ()
 
 
-def _proofs(session: Session, words: Hashable) -> Iterator[tuple[str, tuple[Hashable, ...]]]:
+def _proofs(session: Session, words: Hashable) -> Iterator[tuple[str, Proof]]:
     """What cannot coincide in two sessions, with the reason that it gives."""
     for each in session:
         if each.identity is not None:

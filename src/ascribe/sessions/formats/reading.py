@@ -545,8 +545,7 @@ class Sessions:
         sessions: dict[tuple[str, str], list[Conversation]] = {}
         for each in conversations:
             sessions.setdefault((each.group, each.trajectory), []).append(each)
-        for session in sessions.values():
-            self.copies.see(session)
+        self.copies.see(sessions.values())
         kept: dict[int, list[Conversation]] = {}
         for session in sessions.values():
             self._choose(session, kept)
