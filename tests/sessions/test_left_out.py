@@ -208,7 +208,7 @@ def test_sessions_with_the_same_times_or_logprobs_count_once(tmp_path: Path) -> 
     assert len(returns(import_files([lines(tmp_path, *dated)]))) == 2
     rounded = [row | {"timestamp": 1700000000} for row in rows]
     assert len(returns(import_files([lines(tmp_path, *rounded)]))) == 6, "attempts run at once"
-    odds = [row | {"logprobs": [-0.1 - n % 3, -2.5]} for n, row in enumerate(rows)]
+    odds = [row | {"logprobs": [-0.1 - n % 3, -40.5]} for n, row in enumerate(rows)]
     assert len(returns(import_files([lines(tmp_path, *odds)]))) == 3
 
 

@@ -32,7 +32,7 @@ def session(record: Record) -> Hashable:
 def scores(record: Record) -> list[Score]:
     """The reward of a call, or of its session, in a field with a usual name."""
     found = usual(record, names.REWARDS)
-    return [Score("", found)] if found else []
+    return [Score(names.last_name(found), found)] if found else []
 
 
 def snapshots(record: Record) -> bool:

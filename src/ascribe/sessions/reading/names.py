@@ -39,16 +39,16 @@ EXTENDED = (
 
 def conversation(record: Record, messages: Sequence[Message], **known: Any) -> Conversation:
     """The conversation of a record and its messages; ``known`` is what the format says of it."""
-    group, named = usual(record, GROUPS), known.get("trajectory")
+    group, named = usual(record, GROUPS).optional_name(), known.get("trajectory")
     named = named or usual(record, (*TRAJECTORIES, *SESSIONS)).optional_name()
-    rewards = record.get("rewards").items()
+    rewards, reward = record.get("rewards").items(), usual(record, REWARDS)
     steps = sum(each["role"] == "assistant" for each in messages)
     cut = record.get("finish_reason").value == "length"
     fields = {
-        "group": group.name() if group else prompt_name(messages),
+        "group": group or prompt_name(messages),
         "trajectory": named or record.short(),
         "messages": messages,
-        "reward": usual(record, REWARDS).optional_number(),
+        "reward": reward.optional_number(),
         "rewards": [each.optional_number() for each in rewards] or None,
         "truncated": cut or usual(record, ("truncated", "is_truncated")).flag(),
         "truncated_turns": [steps - 1] if cut else [],
@@ -58,7 +58,10 @@ def conversation(record: Record, messages: Sequence[Message], **known: Any) -> C
         "logprobs": digest(record.get("logprobs").value),
     }
     whole = Conversation(**{**fields, **known})
-    return changed(whole, extra=ends(whole, named)) if named or group else whole
+    extra = ends(whole, named) if named or group else {}
+    if reward and "reward" not in known:
+        extra["reward"] = last_name(reward)
+    return changed(whole, extra=extra) if extra else whole
 
 
 def version(record: Record) -> str | None:
@@ -102,6 +105,11 @@ def usual(record: Record, names: Sequence[str]) -> Record:
 def _first_parts(names: tuple[str, ...]) -> frozenset[str]:
     """The first part of each path."""
     return frozenset(name.partition(".")[0] for name in names)
+
+
+def last_name(record: Record) -> str:
+    """What an entry is called, wherever it is."""
+    return record.field.rpartition(".")[2]
 
 
 def at(record: Record, name: str) -> Record:

@@ -7,19 +7,22 @@ only the open ones are held.
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from ascribe.sessions.copies import Copies, better
+from ascribe.sessions.copies import Copies, better, earned
 from ascribe.sessions.messages import Conversation, changed
 from ascribe.sessions.reading.files import DOCUMENTS, SUFFIXES, OnBad, read_records
 from ascribe.sessions.reading.format import Format, error, format_of, formats, named
+from ascribe.sessions.reading.names import TIMES
 from ascribe.sessions.reading.records import Record
 from ascribe.sessions.reading.rewards import SessionRewards
 from ascribe.sessions.reading.scores import Score, choose_name, latest
+from ascribe.sessions.reading.traces import seconds
 from ascribe.sessions.tables import session_rewards
 from ascribe.sessions.tasks import Questions
 from ascribe.steps.balance import Balance
@@ -223,6 +226,8 @@ class Reader:
         score: the name of the score that is the reward, of several.
         of_calls: whether rewards belong to calls, so that those of a session add up.
         owners: the session that a trace belongs to, or one whose records are in another.
+        fields: where the first record of each file has its reward, of formats that leave it open.
+        unread: the places of records that are not as their format has them.
     """
 
     form: Format
@@ -234,6 +239,8 @@ class Reader:
     score: str = ""
     of_calls: bool = False
     owners: dict[Hashable, Hashable] = field(default_factory=dict)
+    fields: dict[Path, tuple[str, str]] = field(default_factory=dict)
+    unread: set[str] = field(default_factory=set)
     also: dict[str, None] = field(default_factory=dict)
     """Formats of single records, of those that are told apart by their messages."""
     keys: list[str] = field(default_factory=list)
@@ -280,6 +287,7 @@ class Reader:
                     yield self._conversations(self._unique(records))
                 except TableError as problem:
                     self._leave_out(problem, len(records))
+                    self.unread |= {each.place() for each in records}
             progress((number + 1) / len(files))
 
     def _survey(self, files: Sequence[Path]) -> Counter[Hashable]:
@@ -292,6 +300,7 @@ class Reader:
             for place, record in enumerate(self.records(file)):
                 try:
                     pair = session_and_trace(record, form)
+                    count[pair] += 1  # as when it is read again, whatever else is wrong with it
                     found = () if self.csv else self._scores(record)
                     whole = bool(found) and form.snapshots(record)
                     read = [(pair, _read(each, form, (file, place)), whole) for each in found]
@@ -300,7 +309,6 @@ class Reader:
                     if self.how.skip_bad:  # left out when it is read again
                         continue
                     raise
-                count[pair] += 1
                 scores += read
                 first = owner.setdefault(name, pair[0]) if name else pair[0]
                 self.keys = self.keys or list(record.value)
@@ -396,6 +404,8 @@ class Reader:
             value = self._named(records, how.reward)
             reward = form.score(value) if value else None
             conversations = [replace(e, reward=reward, rewards=None) for e in conversations]
+        elif self.csv is None:
+            self._check_field(conversations, record)
         if how.rewards == "call":
             steps = [(each, each.extra.get("rewards")) for each in conversations]
             conversations = [replace(e, reward=None, rewards=r) if r else e for e, r in steps]
@@ -410,10 +420,19 @@ class Reader:
                 if any((not last, mark) in self.seen for last, mark in parts):
                     raise InputError(refusal)
                 self.seen.update(parts)
+        called = [each.trajectory for each in conversations]
         conversations = self._with_new_names(conversations, record)
         if self.csv is not None:
-            conversations = [self.csv.join(each) for each in conversations]
+            conversations = list(map(self.csv.join, conversations, called))
         return conversations
+
+    def _check_field(self, conversations: Sequence[Conversation], record: Record) -> None:
+        """Refuse a reward that another field holds than in the records of its file before it."""
+        for name in filter(None, (each.extra.get("reward") for each in conversations)):
+            known, place = self.fields.setdefault(record.path, (name, record.place()))
+            if name != known:
+                detail = f"its reward is in {name}, that of {place} in {known}, a different number"
+                raise record.error(detail, hint=f"name one of them: {option('reward', known)}")
 
     def _with_new_names(
         self, conversations: list[Conversation], record: Record
@@ -458,7 +477,12 @@ class Reader:
         silent = not any(each.steps for each in conversations)
         snapshots = all(map(self.form.snapshots, records))
         if silent or snapshots or not self.of_calls:
-            values = [score.value for _, score in found.values()]
+            given = [score for _, score in found.values()]
+            times = [_time(score, records[place]) for place, score in found.values()]
+            if None not in times:  # some exports have the latest first
+                order = sorted(range(len(given)), key=lambda n: times[n] or 0.0)
+                given = [given[n] for n in order]
+            values = [score.value for score in given]
             added = self.of_calls and not snapshots
             reward = None if not values else sum(values) if added else values[-1]
             return [changed(each, reward=reward) for each in conversations]
@@ -507,6 +531,15 @@ def _read(score: Score, form: Format, target: Hashable) -> Score:
     return score._replace(value=form.score(score.value), target=chosen)
 
 
+def _time(score: Score, record: Record) -> float | None:
+    """When a score was given, or else its record written, in seconds; None if neither says it."""
+    if score.time is not None:
+        return score.time
+    with suppress(TableError):  # a time in another form
+        return seconds(next(filter(None, map(record.get, TIMES)), replace(record, value=None)))
+    return None
+
+
 def _reason(problem: TableError) -> str:
     cut = any(each.kind is ProblemKind.CUT_OFF for each in problem.problems)
     return "cut off" if cut else "damaged"
@@ -538,6 +571,7 @@ class Sessions:
         sessions: dict[tuple[str, str], list[Conversation]] = {}
         for each in conversations:
             sessions.setdefault((each.group, each.trajectory), []).append(each)
+        self.copies.see(sessions.values())
         kept: dict[int, list[Conversation]] = {}
         for session in sessions.values():
             self._choose(session, kept)
@@ -562,6 +596,8 @@ class Sessions:
             excluded = "crashed"
         if not excluded:
             why, first = self.copies.reason(session)
+            if first is not session and earned(first) != earned(session):
+                why += ", but another reward"
             if first is not session and why and id(first) in kept and better(session, first):
                 self.copies.replace(first, session)
                 self._leave_out(kept.pop(id(first)), why)
