@@ -81,7 +81,12 @@ def to_table(forest: Forest, state: State) -> StepTable:
         "terminated": ends & finished & ~cut,
         "truncated": ends & cut,
     }
+    teams = [name for each in forest.conversations for name in each.agents or each.steps]
     agents = [each.agent for each in decisions]
+    agents[: len(teams)] = [
+        known if isinstance(name, int) else name or MAIN
+        for known, name in zip(agents, teams, strict=False)
+    ]
     if any(each.agent for each in owners) or set(agents) - {MAIN}:
         columns["agent"] = agents
     tasks = [each.task for each in owners]
@@ -163,11 +168,16 @@ def _states(forest: Forest, state: State) -> tuple[list[str | None], list[str]]:
         since: list[Message] = []
         call_order = _call_order(each.messages[start - 1]) if start else {}
         row = bounds[number]
+        spoken: dict[str | None, int] = {}
         for place in range(start, len(each.messages)):
             message = each.messages[place]
             if message.get("role") != "assistant":
                 since.append(message)
                 continue
+            if each.agents is not None:  # what the others of a team said is shown to each
+                name = each.agents[row - bounds[number]]
+                since = [_heard(m) for m in each.messages[spoken.get(name, start) : place]]
+                spoken[name] = place + 1
             observation = [
                 (str(m.get("role")), text_of(m.get("content")))
                 for m in _in_order(since, call_order)
@@ -176,7 +186,9 @@ def _states(forest: Forest, state: State) -> tuple[list[str | None], list[str]]:
             if by_history:
                 history.update(canonical(observation).encode(errors="replace"))
             if place >= each.context:
-                shown = "" if by_history else _shown(observation, state == "tool")
+                before = row - 1 if row > bounds[number] else begins.previous
+                kept = states[before] if before >= 0 else ""  # nothing new was shown
+                shown = _shown(observation, state == "tool") if observation else kept
                 states[row] = history.hexdigest() if by_history else shown
                 actions[row] = action
             if by_history:
@@ -196,6 +208,13 @@ def _states(forest: Forest, state: State) -> tuple[list[str | None], list[str]]:
                 )
             states[bounds[number] : row] = keys
     return states, actions
+
+
+def _heard(message: Message) -> Message:
+    """A message as an agent of a team is shown it."""
+    if message.get("role") != "assistant":
+        return message
+    return {"role": "user", "content": f"{message.get('name')}: {action_of(message)}"}
 
 
 def _new_messages(each: Conversation, before: Conversation) -> int:

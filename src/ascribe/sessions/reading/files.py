@@ -269,7 +269,9 @@ def entries(whole: Record) -> Iterator[Record]:
             largest = max(found, key=len)
             name = _holds(largest, generic=generic)
             keys = {each[0].field.partition("[")[0].partition(".")[0] for each in found}
-            beside = {key: each for key, each in whole.value.items() if key not in keys}
+            # Sessions beside each other say nothing of one.
+            beside = {k: each for k, each in whole.value.items() if k not in keys}
+            beside = {} if largest[0].key else beside
             for each in found:
                 if _holds(each, generic=generic) == name:
                     yield from (replace(one, beside=beside) for one in each)

@@ -17,6 +17,7 @@ from ascribe.groups.keys import StateKey
 from ascribe.sessions.copies import Copies
 from ascribe.sessions.forest import Forest, link
 from ascribe.sessions.messages import Conversation, State
+from ascribe.sessions.reading.fields import Fields
 from ascribe.sessions.reading.files import SUFFIXES, read_records
 from ascribe.sessions.reading.format import error, format_of, named
 from ascribe.sessions.reading.reader import (
@@ -114,6 +115,13 @@ class SessionOptions(TypedDict, total=False):
     crashed: Literal["count", "drop"]
     skip_bad: bool
     same_task: bool
+    messages: str | None
+    actions: str | None
+    observations: str | None
+    session: str | None
+    version: str | None
+    outcome_map: Mapping[str, float] | None
+    unrewarded: bool
 
 
 def read_rollouts(
@@ -224,6 +232,13 @@ def import_parts(
     crashed: Literal["count", "drop"] = "count",
     skip_bad: bool = False,
     same_task: bool = False,
+    messages: str | None = None,
+    actions: str | None = None,
+    observations: str | None = None,
+    session: str | None = None,
+    version: str | None = None,
+    outcome_map: Mapping[str, float] | None = None,
+    unrewarded: bool = False,
     progress: Progress = lambda _: None,
     most_steps: int | None = 50_000,
 ) -> Iterator[Imported]:
@@ -247,6 +262,13 @@ def import_parts(
         crashed: whether sessions count that crashed, where the file says it.
         skip_bad: whether to leave out files and records that cannot be read, and count them.
         same_task: whether attempts in a group are at one task, however they begin.
+        messages: the field that holds the messages, or steps with an action each.
+        actions: the field that holds the actions, if there are no messages.
+        observations: the field that holds what was observed after each action.
+        session: the field that names the session.
+        version: the field that names who acted.
+        outcome_map: what words are worth as rewards: ``{"partial": 0.5}``.
+        unrewarded: whether sessions count without a reward, if none of the first table has one.
         progress: called with the share that is done.
         most_steps: about how many steps are in a table; None: one table.
 
@@ -255,7 +277,9 @@ def import_parts(
         OSError: if a file cannot be opened.
     """
     places = [Path(path) for path in paths]
-    given = {"--format": form, "--group": group, "--reward": reward}
+    given = {"--format": form, "--group": group, "--reward": reward, "--messages": messages}
+    given |= {"--actions": actions, "--observations": observations, "--session": session}
+    given |= {"--version": version}
     options = [word for name, value in given.items() if value for word in (name, value)]
     arguments = [*map(str, places), *options]
     balance, csv = Balance(), None
@@ -270,6 +294,17 @@ def import_parts(
         crashed=crashed,
         skip_bad=skip_bad,
         same_task=same_task,
+        unrewarded=unrewarded,
+        fields=Fields(
+            messages=messages,
+            actions=actions,
+            observations=observations,
+            task=group,
+            reward=reward,
+            session=session,
+            version=version,
+            outcomes=outcome_map or {},
+        ),
     )
     found = find_files(places, how, balance)
     # A trajectory that may go on in the next record is in one table.
@@ -293,7 +328,7 @@ def import_parts(
         return replace(imported, arguments=arguments, balance=balance, sizes=sizes)
 
     for name, files in found.items():
-        reader = Reader(named(name), how, balance, csv, seen)
+        reader = Reader(how.asked or named(name), how, balance, csv, seen)
         for conversations in reader.sessions(files, progress):
             if steps >= limit and (imported := table(whole=False)):
                 state, key = imported.state, imported.chosen.key

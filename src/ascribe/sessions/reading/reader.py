@@ -9,11 +9,13 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ascribe.sessions.copies import Copies, better
 from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.fields import Fields
 from ascribe.sessions.reading.files import SUFFIXES, read_records
 from ascribe.sessions.reading.format import Format, error, format_of, formats, named
 from ascribe.sessions.reading.records import Record
@@ -26,6 +28,8 @@ from ascribe.steps.files import Progress
 from ascribe.steps.hints import option
 from ascribe.steps.problems import Problem, ProblemKind, TableError, counted, one_line
 
+FIRST = 3
+"""Records of a file that are looked at to see its format: the first may be about the others."""
 RewardsOf = Literal["call", "session"]
 """What the rewards of a log belong to."""
 
@@ -42,6 +46,15 @@ class How:
     crashed: Literal["count", "drop"] = "count"
     skip_bad: bool = False
     same_task: bool = False
+    unrewarded: bool = False
+    fields: Fields = field(default_factory=Fields)
+
+    @property
+    def asked(self) -> Format | None:
+        """The format that was asked for, if any: by its name, or by the fields of messages."""
+        if self.fields.messages or self.fields.actions:
+            return replace(named("fields"), reads=self.fields)
+        return None if self.form is None else named(self.form)
 
 
 # Files.
@@ -62,7 +75,7 @@ def find_files(paths: Iterable[Path], how: How, balance: Balance) -> dict[str, l
         TableError: for a file that cannot be read, unless it is to be read past.
         OSError: if a file cannot be opened.
     """
-    asked = None if how.form is None else named(how.form)
+    asked = how.asked
     found: dict[str, list[Path]] = {}
     bad: list[_Bad] = []
     given = list(paths)
@@ -76,14 +89,18 @@ def find_files(paths: Iterable[Path], how: How, balance: Balance) -> dict[str, l
                 balance.leave_out("file", kind, each.name)
             elif first := once.before(each):
                 balance.leave_out("file", "the same bytes as another", f"{each.name}: {first.name}")
-            elif (name := _read_as(each, how, bad, alone=each is path)) is not None:
+            elif (name := _read_as(each, asked, bad, alone=each is path)) is not None:
                 found.setdefault(name, []).append(each)
     # Some formats keep other files beside their sessions.
     beside = {name for form in found for name in named(form).beside}
-    aside = [one for one in bad if one.reason == "another format" and one.path.name in beside]
-    bad = [one for one in bad if one not in aside]
+    other = [one for one in bad if one.reason == "another format"]
+    aside = [one for one in other if _is_beside(one.path, beside)]
+    tables = [one for one in other if one.path.suffix in (".csv", ".tsv") and one.path not in given]
+    bad = [one for one in bad if one not in (*aside, *tables)]
     for one in aside:
         balance.leave_out("file", "beside the sessions", one.path.name)
+    for one in tables:
+        balance.leave_out("file", "another kind of file", one.path.name)
     if bad and not (how.skip_bad and found):
         raise _refusal(bad, sum(map(len, found.values())), given, how)
     for one in bad:
@@ -100,10 +117,14 @@ def _not_for_us(path: Path, folder: Path, asked: Format | None) -> str:
     """Why a file of a folder is not opened; empty if it is."""
     if path.is_symlink():
         return "a symbolic link"
-    if asked is not None and path.name in asked.beside:
+    if asked is not None and _is_beside(path, asked.beside):
         return "beside the sessions"
     hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
     return "" if path.name.endswith(SUFFIXES) and not hidden else "another kind of file"
+
+
+def _is_beside(path: Path, names: Iterable[str]) -> bool:
+    return any(path.match(name) for name in names)
 
 
 class _Once:
@@ -130,22 +151,21 @@ class _Once:
         return self.digests[path]
 
 
-def _read_as(path: Path, how: How, bad: list[_Bad], *, alone: bool) -> str | None:
+def _read_as(path: Path, asked: Format | None, bad: list[_Bad], *, alone: bool) -> str | None:
     """The format to read a file as; None if it is bad, or of another format than was asked for."""
     try:
-        first = next(read_records(path), None)
+        some = list(islice(read_records(path), FIRST))
     except TableError as problem:
         cut = any(each.kind is ProblemKind.CUT_OFF for each in problem.problems)
         bad.append(_Bad(path, "cut off" if cut else "damaged", problem))
         return None
-    form = None if first is None else format_of(first)
-    name = form.name if form else None
-    if how.form is not None and (alone or name in (None, how.form)) and first is not None:
-        return how.form
-    if name is None or how.form is not None:
-        bad.append(_Bad(path, "no record" if first is None else "another format", None))
+    form = next(filter(None, map(format_of, some)), None)
+    if asked is not None and some and (alone or form is None or form.name == asked.name):
+        return asked.name
+    if form is None or asked is not None:
+        bad.append(_Bad(path, "another format" if some else "no record", None))
         return None
-    return name
+    return form.name
 
 
 def _refusal(bad: Sequence[_Bad], good: int, given: Sequence[Path], how: How) -> TableError:
@@ -209,6 +229,11 @@ class Reader:
                 self.balance.leave_out("record", _reason(problem), problem.problems[0].detail)
 
         for record in read_records(file, bad):
+            if record.member and not self.form.fits(record.value):
+                if not again:
+                    self.balance.see("record")
+                    self.balance.leave_out("record", "another format", record.place())
+                continue
             try:
                 if not isinstance(record.value, dict):
                     raise record.error("it must be an object")
@@ -351,14 +376,24 @@ class Reader:
             conversations = [replace(each, group=name, task=None) for each in conversations]
         if form.session is not None:
             conversations = self._rewarded(conversations, records)
-        elif how.reward is not None:
+        elif how.reward is not None and form.reads is not how.fields:
             value = self._named(records, how.reward)
-            reward = form.score(value) if value else None
+            reward = self._number(value) if value else None
             conversations = [replace(e, reward=reward, rewards=None) for e in conversations]
         if how.rewards == "call":
             steps = [(each, each.extra.get("rewards")) for each in conversations]
             conversations = [replace(e, reward=None, rewards=r) if r else e for e, r in steps]
+        names = {"trajectory": how.fields.session, "version": how.fields.version}
+        given: dict[str, Any] = {
+            name: self._named(records, path, required=True).name()
+            for name, path in names.items()
+            if path
+        }
+        conversations = [replace(each, **given) for each in conversations]
         conversations = [replace(each, path=record.path) for each in conversations]
+        for each in conversations[:1]:
+            for what, path in each.extra.get("fields", {}).items():
+                self.balance.fields.setdefault(what, Counter())[path] += 1
         with record.refusing():
             session_rewards(conversations, {})
             for each in conversations:
@@ -387,6 +422,13 @@ class Reader:
             ]
         self.seen.update((f"{each.group}/{each.trajectory}",) for each in conversations)
         return conversations
+
+    def _number(self, value: Record) -> float:
+        """The number of a reward, which may be a word."""
+        words = isinstance(value.value, str) and (
+            self.how.fields.outcomes or self.form.score is Record.number
+        )
+        return self.how.fields.number(value) if words else self.form.score(value)
 
     def _named(self, records: Sequence[Record], name: str, *, required: bool = False) -> Record:
         """The first field of this name in the records of a session."""
@@ -481,6 +523,7 @@ class Sessions:
     balance: Balance
     copies: Copies
     questions: Questions = field(default_factory=Questions)
+    unrewarded: bool | None = None
 
     def chosen(
         self, conversations: Sequence[Conversation]
@@ -491,6 +534,9 @@ class Sessions:
         """
         if self.how.same_task:
             conversations = [replace(each, task=each.group) for each in conversations]
+        if self.unrewarded is None:
+            rewarded = any(e.reward is not None or e.step_rewards() for e in conversations)
+            self.unrewarded = self.how.unrewarded and not rewarded
         conversations = self.questions.rename(conversations)
         self.balance.split = self.questions.split
         sessions: dict[tuple[str, str], list[Conversation]] = {}
@@ -512,7 +558,7 @@ class Sessions:
         self.balance.see("reward", int(rewarded))
         crashed = any(each.crashed for each in session)
         excluded = next((each.excluded for each in session if each.excluded), "")
-        if not excluded and not rewarded:
+        if not excluded and not rewarded and not self.unrewarded:
             excluded = "no reward"
         elif not excluded and not session[0].group:
             excluded = "neither a response nor a task"
