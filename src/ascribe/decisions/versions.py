@@ -12,6 +12,7 @@ from ascribe.decisions.decision import LONGEST, amount, call, rated, signed
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Ints
 from ascribe.steps.check import arrange, starts_of, twins
+from ascribe.steps.errors import InputError
 from ascribe.steps.hints import option
 from ascribe.steps.problems import counted, one_line
 from ascribe.steps.table import Coded, StepTable
@@ -180,14 +181,20 @@ def compare_versions(
         for task in np.flatnonzero(is_old & (unlike | ~both))
     }
     if not both.any():
-        raise ValueError(
-            "the two versions attempted no task in common, so nothing can be compared; give both "
-            f"the same tasks, or name the field that holds the task ({option('group')})"
+        raise InputError(
+            ("the two versions attempted no task in common, so nothing can be compared"),
+            hint=(
+                "give both the same tasks, or name the field that holds the task "
+                f"({option('group')})"
+            ),
         )
     if not (both & ~unlike).any():
-        raise ValueError(
-            f"{UNLIKE} in every task, so nothing can be compared; give both the same tasks, or say "
-            f"that attempts of one name are at the same task ({option('same_task', True)})"
+        raise InputError(
+            f"{UNLIKE} in every task, so nothing can be compared",
+            hint=(
+                "give both the same tasks, or say that attempts of one name are at the "
+                f"same task ({option('same_task', True)})"
+            ),
         )
     if (unlike & both).any():
         tried = without(tried, (unlike & both)[tried.steps.group_of_trajectory])

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from ascribe.steps.errors import InputError
 from ascribe.steps.strict_json import canonical, loads
 
 ARGUMENTS = ("arguments", "parameters")
@@ -89,15 +90,15 @@ def name_and_arguments(value: Any, *, strict: bool = True) -> tuple[str, dict[st
     if isinstance(value, dict) and isinstance(value.get("function"), dict):
         # Servers put ids and other keys next to ``function``.
         if strict and not value.keys().isdisjoint({"name", *ARGUMENTS}):
-            raise ValueError("a part of the call stands outside of its function")
+            raise InputError("a part of the call stands outside of its function")
         value = value["function"]
     if not isinstance(value, dict):
-        raise ValueError("a call is an object")
+        raise InputError("a call is an object")
     keys = [key for key in ARGUMENTS if key in value]
     if strict and len(keys) > 1:
-        raise ValueError("the arguments are given twice")
+        raise InputError("the arguments are given twice")
     if strict and (unknown := sorted(value.keys() - {"name", "id", "type", *ARGUMENTS})):
-        raise ValueError(f"the key {unknown[0][:40]!r} belongs to no call")
+        raise InputError(f"the key {unknown[0][:40]!r} belongs to no call")
     name, arguments = value.get("name"), value[keys[0]] if keys else {}
     if isinstance(arguments, str):
         if strict and not arguments.strip():
@@ -105,11 +106,11 @@ def name_and_arguments(value: Any, *, strict: bool = True) -> tuple[str, dict[st
         try:
             arguments = loads(arguments)
         except ValueError as error:
-            raise ValueError(f"the arguments are not JSON: {error}") from None
+            raise InputError(f"the arguments are not JSON: {error}") from None
     if not isinstance(name, str) or not name:
-        raise ValueError("a call has no name")
+        raise InputError("a call has no name")
     if not isinstance(arguments, dict):
-        raise ValueError("the arguments are not an object")
+        raise InputError("the arguments are not an object")
     return name, arguments
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from ascribe.groups.responses import name_and_arguments
 from ascribe.sessions.messages import Conversation, Message, action_of, calls_of, text_of
 from ascribe.steps.arrays import Brief
+from ascribe.steps.errors import InputError
 from ascribe.steps.problems import Problem, ProblemKind, counted, one_line
 
 Kind: TypeAlias = Literal["start", "extension", "rewriting", "spawning", "retry", "fork"]
@@ -307,7 +308,9 @@ class _Session:
         """The conversations by their ids; ``ValueError`` if their parents form a circle."""
         by_id = {each.id: n for n, each in enumerate(self.conversations) if each.id is not None}
         if len(by_id) < sum(each.id is not None for each in self.conversations):
-            raise ValueError("two conversations of a session have the same id; give each its own")
+            raise InputError(
+                "two conversations of a session have the same id", hint="give each its own"
+            )
         done: set[str] = set()
         for name in by_id:
             walk: set[str] = set()
@@ -316,9 +319,9 @@ class _Session:
                 walk.add(each)
                 each = self.conversations[by_id[each]].parent
             if each in walk:
-                raise ValueError(
-                    "conversations of a session name each other as parents in a circle; give each "
-                    "the one before it"
+                raise InputError(
+                    ("conversations of a session name each other as parents in a circle"),
+                    hint="give each the one before it",
                 )
             done |= walk
         return by_id

@@ -19,6 +19,7 @@ from ascribe.groups.responses import (
     name_and_arguments,
     split_thoughts,
 )
+from ascribe.steps.errors import InputError
 from ascribe.steps.problems import one_line
 from ascribe.steps.strict_json import canonical, loads, without_nan
 
@@ -133,17 +134,22 @@ class Conversation:
                 split_content(message.get("content"))
             except ValueError as error:
                 where = f"conversation {self.group}/{self.trajectory}, message {place}"
-                raise ValueError(f"{where}: {error}") from None
+                if isinstance(error, InputError):
+                    raise error.within(where) from None
+                raise InputError(str(error), where) from None
 
     def step_rewards(self) -> list[float] | None:
         """The reward of each step, if there are such; ``ValueError`` if one is missing."""
         if self.rewards is None or all(reward is None for reward in self.rewards):
             return None
         if len(self.rewards) != len(self.steps):
-            raise ValueError(
-                f"conversation {self.group}/{self.trajectory} has {len(self.rewards)} rewards for "
-                f"{len(self.steps)} messages of the assistant; give one for each, None where there "
-                "is none"
+            raise InputError(
+                (
+                    f"conversation {self.group}/{self.trajectory} has "
+                    f"{len(self.rewards)} rewards for {len(self.steps)} messages of the "
+                    "assistant"
+                ),
+                hint="give one for each, None where there is none",
             )
         return [0.0 if reward is None else float(reward) for reward in self.rewards]
 
@@ -151,16 +157,18 @@ class Conversation:
 def check_form(message: Any) -> None:
     """Raise ``ValueError`` for a message in another form, or with calls that are not read."""
     if not isinstance(message, Mapping):
-        raise ValueError(f"it is a {type(message).__name__}, not a mapping; give it as plain data")
+        raise InputError(
+            f"it is a {type(message).__name__}, not a mapping", hint="give it as plain data"
+        )
     if (role := message.get("role")) not in ROLES:
-        raise ValueError(f"its role is {role!r}; there are: {', '.join(ROLES)}")
+        raise InputError(f"its role is {role!r}", hint=f"there are: {', '.join(ROLES)}")
     keys, calls = _unknown(message), calls_of(message)
     empty = keys and role == "assistant" and not action_of(message)
     if calls or not (empty or message.get("content") is None):
         keys = [key for key in keys if CALLS.fullmatch(key)]
     if keys:
         form = ": these are Gemini contents" if "parts" in keys else ""
-        raise ValueError(f"its {', '.join(keys)} would be left unread{form}; {ADVICE}")
+        raise InputError(f"its {', '.join(keys)} would be left unread{form}", hint=f"{ADVICE}")
 
 
 def _unknown(values: Mapping[str, Any]) -> list[str]:
@@ -173,7 +181,9 @@ def calls_of(message: Message) -> list[tuple[str, Any, Any]]:
     """The name, the arguments and the id of each call; ``ValueError`` if one is not read."""
     calls = message.get("tool_calls") or list(filter(None, [message.get("function_call")]))
     if not isinstance(calls, list):
-        raise ValueError(f"its tool_calls are a {type(calls).__name__}; give a list of calls")
+        raise InputError(
+            f"its tool_calls are a {type(calls).__name__}", hint="give a list of calls"
+        )
     return [_read_call(call) for call in calls]
 
 
@@ -187,7 +197,7 @@ def _read_call(value: Any) -> tuple[str, Any, Any]:
     keys = _unknown(whole) if all(whole.get(key) is None for key in ARGUMENTS) else []
     if keys or not name or not isinstance(name, str):
         there = ", ".join(one_line(key, 40) for key in whole) or "nothing"
-        raise ValueError(f"a call needs a name and arguments, and has {there}; {ADVICE}")
+        raise InputError(f"a call needs a name and arguments, and has {there}", hint=f"{ADVICE}")
     return name, next((whole[key] for key in ARGUMENTS if whole.get(key)), {}), call.get("id")
 
 
@@ -248,7 +258,7 @@ def split_content(content: Any) -> tuple[str, str]:
             texts.append(f"[{kind} {digest.hexdigest()}]")
         else:
             shown = one_line(kind, 40)
-            raise ValueError(
-                f"part {place} of the content is {shown!r}, which is not read; {ADVICE}"
+            raise InputError(
+                f"part {place} of the content is {shown!r}, which is not read", hint=f"{ADVICE}"
             )
     return "\n".join(texts), "\n".join(thoughts)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ascribe.sessions.forest import MAIN, Forest, Position, link, message_key
 from ascribe.sessions.messages import Conversation, Message, State, action_of, text_of
+from ascribe.steps.errors import InputError
 from ascribe.steps.hints import unknown
 from ascribe.steps.strict_json import canonical
 from ascribe.steps.table import MISSING_STEP, StepTable
@@ -45,14 +46,14 @@ def from_messages(
     for each in conversations:
         each.check()
     if conversations and not any(each.steps for each in conversations):
-        raise ValueError("no message has the role assistant; check the messages")
+        raise InputError("no message has the role assistant", hint="check the messages")
     return to_table(link(conversations), state)
 
 
 def to_table(forest: Forest, state: State) -> StepTable:
     """The table of linked conversations; arguments and errors of ``from_messages``."""
     if state not in get_args(State):
-        raise ValueError(unknown("state", state, get_args(State)))
+        raise unknown("state", state, get_args(State))
     owners = owners_of_rows(forest.conversations)
     silent = owners[len(forest.decisions) :]
     decisions = [*forest.decisions, *(Position(-1, 0, each.agent or MAIN, None) for each in silent)]
@@ -62,9 +63,12 @@ def to_table(forest: Forest, state: State) -> StepTable:
         if name not in last or decisions[last[name]].step < decision.step:
             last[name] = row
         if (other := owners[last[name]].group) != owners[row].group:
-            raise ValueError(
-                f"a session of group {other} and one of group {owners[row].group} are both called "
-                f"{name}; give one of them another name"
+            raise InputError(
+                (
+                    f"a session of group {other} and one of group {owners[row].group} "
+                    f"are both called {name}"
+                ),
+                hint="give one of them another name",
             )
     ends = np.zeros(len(owners), dtype=np.bool_)
     ends[list(last.values())] = True
@@ -130,16 +134,21 @@ def session_rewards(
             sums[name] += sum(values)
         rewards += [0.0] * len(each.steps) if values is None else values
         if each.reward is not None and final.setdefault(name, each.reward) != each.reward:
-            raise ValueError(
-                f"conversations of session {name} have different final rewards, "
-                f"{final[name]:g} and {each.reward:g}; give that of the session, or rewards of "
-                "its steps"
+            raise InputError(
+                (
+                    f"conversations of session {name} have different final rewards, "
+                    f"{final[name]:g} and {each.reward:g}"
+                ),
+                hint="give that of the session, or rewards of its steps",
             )
     for name in final.keys() & sums.keys():
         if not math.isclose(final[name], sums[name], abs_tol=1e-9):
-            raise ValueError(
-                f"session {name} has the final reward {final[name]:g}, but those of its steps sum "
-                f"to {sums[name]:g}; give either, or add the final one to that of the last step"
+            raise InputError(
+                (
+                    f"session {name} has the final reward {final[name]:g}, but those of "
+                    f"its steps sum to {sums[name]:g}"
+                ),
+                hint="give either, or add the final one to that of the last step",
             )
     rewards += [0.0] * (max(last.values(), default=-1) + 1 - len(rewards))
     for name in last.keys() - sums.keys():
@@ -201,10 +210,13 @@ def _states(forest: Forest, state: State) -> tuple[list[str | None], list[str]]:
         if state == "key":
             keys = each.states
             if keys is None or len(keys) != row - bounds[number]:
-                raise ValueError(
-                    f"conversation {each.group}/{each.trajectory} has "
-                    f"{'no' if keys is None else len(keys)} states for {row - bounds[number]} "
-                    "messages of the assistant; give a key for each"
+                raise InputError(
+                    (
+                        f"conversation {each.group}/{each.trajectory} has "
+                        f"{('no' if keys is None else len(keys))} states for "
+                        f"{row - bounds[number]} messages of the assistant"
+                    ),
+                    hint="give a key for each",
                 )
             states[bounds[number] : row] = keys
     return states, actions

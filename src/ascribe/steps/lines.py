@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
+from ascribe.steps.errors import InputError
+
 LONGEST_LINE = 64 << 20
 """Bytes of one line; a trace of a thousand long turns has fewer."""
 SMALLEST_LIMIT = 1 << 28
@@ -25,15 +27,15 @@ def json_memory(text: bytes) -> int:
     return len(text) * (5 if wide else 2) + 64 * values
 
 
-class LineError(ValueError):
+class LineError(InputError):
     """A line is not one strict JSON object, or is too long.
 
     Attributes:
         cut: whether the file ends in the middle of it.
     """
 
-    def __init__(self, message: str, *, cut: bool = False) -> None:
-        super().__init__(message)
+    def __init__(self, what: str, *, hint: str = "", cut: bool = False) -> None:
+        super().__init__(what, hint=hint)
         self.cut = cut
 
 
@@ -61,10 +63,8 @@ def numbered_lines(
                 if len(line) > LONGEST_LINE:
                     raise LineError(f"line {number} has more than {LONGEST_LINE >> 20} MiB")
                 if expanded > room:
-                    raise LineError(
-                        f"its {size:,} bytes expand to more than {room:,}; if you trust it, "
-                        "decompress it first"
-                    )
+                    what = f"its {size:,} bytes expand to more than {room:,}"
+                    raise LineError(what, hint="if you trust it, decompress it first")
                 if number % 10_000 == 1 and size:
                     progress(raw.tell() / size)
                 if line.strip():

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ascribe.steps.errors import InputError
+
 MAX_DEPTH = 100
 """Levels of nesting that a value may have, so that recursive functions can walk over it."""
 
@@ -27,9 +29,9 @@ def loads(text: str | bytes) -> Any:
             text, object_pairs_hook=unique_keys, parse_constant=_no_constant, parse_float=_finite
         )
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise InputError("it is nested too deeply") from None
     if any(depth > MAX_DEPTH for depth, _ in enumerate(levels(value))):
-        raise ValueError("it is nested too deeply")
+        raise InputError("it is nested too deeply")
     return value
 
 
@@ -76,9 +78,9 @@ def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 def _finite(number: str) -> float:
     value = float(number)
     if isinf(value):
-        raise ValueError("a number is too large")
+        raise InputError("a number is too large")
     return value
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
+    raise InputError(f"{name} is not JSON")

@@ -12,7 +12,7 @@ from ascribe.sessions.reading.imports import (
     import_files,
     import_parts,
     is_table,
-    read_rollouts,
+    read,
     refuse_options,
     write_credit,
 )
@@ -26,7 +26,7 @@ __all__ = [
     "import_files",
     "import_parts",
     "is_table",
-    "read_rollouts",
+    "read",
     "refuse_options",
     "write_credit",
 ]

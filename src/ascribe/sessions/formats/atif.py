@@ -60,7 +60,7 @@ def read(records: Sequence[Record]) -> Iterator[Conversation]:
     parents = _parents(documents)
     order = _in_order(parents, len(documents))
     if len(order) < len(documents):
-        raise records[0].error("its references form a cycle; write each trajectory once")
+        raise records[0].error("its references form a cycle", hint="write each trajectory once")
     for number in order:
         place, _, document = documents[number]
         steps = document.get("steps").items(required=True)
@@ -166,7 +166,9 @@ def _turn(step: Record) -> list[Message]:
     contents = [step.get("message"), *(each.get("content") for each in results)]
     for part in (p for each in contents if isinstance(each.value, list) for p in each.items()):
         if part.get("type").value not in ("text", "image"):
-            raise part.get("type").error("a part of ATIF is text or image; write it as one of them")
+            raise part.get("type").error(
+                "a part of ATIF is text or image", hint="write it as one of them"
+            )
     source = step.get("source").text()
     if source not in ROLES:
         raise step.get("source").error("it must be agent, user or system")

@@ -71,8 +71,9 @@ def read(records: Sequence[Record]) -> Iterator[Conversation]:
     nodes, numbers = _nodes(records)
     for node in nodes:
         if node.parent is not None and node.parent not in numbers:
-            detail = "no line of the files given has this uuid; give all files of the session"
-            raise records[node.place].get("parentUuid").error(detail)
+            missing = records[node.place].get("parentUuid")
+            hint = "give all files of the session"
+            raise missing.error("no line of the files given has this uuid", hint=hint)
     parents = [-1 if node.parent is None else numbers[node.parent] for node in nodes]
     nearest(parents, [False] * len(nodes))  # refuses cycles
     messages = [node.messages() for node in nodes]

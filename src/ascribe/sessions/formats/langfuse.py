@@ -67,7 +67,9 @@ def _named(score: Record) -> Record:
         "session": {"traceId": own, "sessionId": name},
     }
     if kind not in names:
-        raise subject.get("kind").error(f"it must be one of {', '.join(names)}; leave others out")
+        raise subject.get("kind").error(
+            f"it must be one of {', '.join(names)}", hint="leave others out"
+        )
     return replace(score, value={**score.mapping(), **names[kind]})
 
 

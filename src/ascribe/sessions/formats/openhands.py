@@ -66,7 +66,9 @@ def _contexts(events: list[Record]) -> Iterator[tuple[list[Message], int]]:
             context = len(shown)
             room -= context
             if room < 0:
-                raise event.error("the history is condensed too often; write it in fewer parts")
+                raise event.error(
+                    "the history is condensed too often", hint="write it in fewer parts"
+                )
             continue
         if kind in ABOUT_THE_RUN:
             continue
@@ -139,8 +141,8 @@ def _sdk_message(event: Record, kind: str) -> Message:
         turn["tool_calls"] = [tool_call(event.get("tool_name").text(), arguments, call)]
         return turn
     if kind not in RESULTS:
-        detail = f"{kind!r} is not read; leave it out, or write it as a message"
-        raise event.get("kind").error(detail)
+        hint = "leave it out, or write it as a message"
+        raise event.get("kind").error(f"{kind!r} is not read", hint=hint)
     result = event.get(RESULTS[kind])
     if isinstance(result.value, dict) and not result.get("content"):
         text = canonical(_without(result, "kind"))

@@ -229,7 +229,7 @@ def _messages(record: Record) -> list[Message]:
         elif kind in ("blob", "file", "uri"):
             texts.append(content(replace(part, value=[{**part.mapping(), "type": "file"}]))[0])
         else:
-            raise part.get("type").error("a part of this type is not read; leave it out")
+            raise part.get("type").error("a part of this type is not read", hint="leave it out")
     if results and not texts and not calls:
         return results
     value = {"role": role, "content": "\n".join(texts), "tool_calls": calls or None}

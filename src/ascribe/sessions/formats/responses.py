@@ -39,7 +39,9 @@ def read(records: Sequence[Record]) -> Iterator[Conversation]:
 
 def _call(record: Record) -> Conversation:
     if (before := record.get("previous_response_id")).value:
-        raise before.error("its input is elsewhere; write the items of the whole conversation")
+        raise before.error(
+            "its input is elsewhere", hint="write the items of the whole conversation"
+        )
     if record.get("items"):
         return conversation(record, with_system(record, turns(record.get("items"))))
     context = with_system(record, prompt(record.get("input")))

@@ -23,7 +23,7 @@ LONG_ID = 20
 def read(simulation: Record) -> Iterator[Conversation]:
     """The conversation of one simulation."""
     if (ticks := simulation.get("ticks")).value:
-        raise ticks.error("simulations of voices are not read; simulate the task with texts")
+        raise ticks.error("simulations of voices are not read", hint="simulate the task with texts")
     trial, name = simulation.get("trial"), simulation.get("id")
     info = replace(simulation, value=(simulation.beside or {}).get("info"))
     agent = [info.get(f"agent_info.{each}").optional_name() for each in ("implementation", "llm")]

@@ -85,7 +85,9 @@ def _message(parts: Sequence[Record], role: str, more: Sequence[Message] = ()) -
         kind = _kind(block)
         if CALL.fullmatch(kind):
             if role != "assistant":
-                raise block.error(f"a {kind} is the assistant's; write it in a message of its role")
+                raise block.error(
+                    f"a {kind} is the assistant's", hint="write it in a message of its role"
+                )
             name, arguments = block.get("name").text(), block.get("input") or block.get("args")
             calls.append(tool_call(name, arguments.value, block.get("id").value))
         elif kind in THOUGHTS:

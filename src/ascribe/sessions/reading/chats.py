@@ -20,7 +20,7 @@ def read(record: Record) -> Iterator[Conversation]:
     messages = chat(record)
     for response in (each for each in map(record.get, RESPONSES) if each.value):
         how = option("form", "gateway")
-        raise response.error(f"a response beside the messages; read the file with {how}")
+        raise response.error("a response beside the messages", hint=f"read the file with {how}")
     yield conversation(record, messages)
 
 

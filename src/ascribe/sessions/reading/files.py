@@ -80,8 +80,9 @@ def read_records(path: Path, bad: OnBad = _refuse) -> Iterator[Record]:
                 content = _limited(plain, path)
             except (*DAMAGES, OSError) as error:
                 detail = f"it cannot be unpacked: {one_line(error)}"
-                cut = ProblemKind.CUT_OFF if isinstance(error, EOFError) else None
-                raise Record(None, path).error(detail, *filter(None, [cut])) from error
+                is_cut = isinstance(error, EOFError)
+                problem = ProblemKind.CUT_OFF if is_cut else ProblemKind.BAD_RECORD
+                raise Record(None, path).error(detail, problem) from error
         yield from _texts(content, kind, path, bad)
 
 
@@ -110,7 +111,7 @@ def _limited(file: IO[bytes], path: Path, field: str = "") -> bytes:
     if path.suffix in (".gz", ".zst") and json_memory(content) > expansion_limit(
         path.stat().st_size
     ):
-        raise Record(None, path, 0, field).error("it expands too much; decompress it first")
+        raise Record(None, path, 0, field).error("it expands too much", hint="decompress it first")
     return content
 
 
@@ -170,7 +171,7 @@ def _lines(path: Path, bad: OnBad) -> Iterator[Record]:
             yield from _parsed(content, path, line, bad)
     except LineError as error:
         kind = ProblemKind.CUT_OFF if error.cut else ProblemKind.BAD_RECORD
-        bad(Record(None, path).error(str(error), kind))
+        bad(Record(None, path).error(error.what, kind, error.hint))
     except OSError as error:
         if error.errno is not None:  # it cannot be opened
             raise
@@ -232,8 +233,8 @@ def _rows(path: Path) -> Iterator[Record]:
         for table in read_row_groups(opened, names, groups, decode=True):
             room -= table.nbytes
             if room < 0:
-                detail = f"it expands to more than {limit:,} bytes; if you trust it, split it"
-                raise Record(None, path).error(detail)
+                detail = f"it expands to more than {limit:,} bytes"
+                raise Record(None, path).error(detail, hint="if you trust it, split it")
             for value in table.to_pylist():
                 row += 1
                 record = Record(_plain(value), path, row)
@@ -333,8 +334,8 @@ def _members(path: Path, bad: OnBad) -> Iterator[Record]:
                     content = _limited(plain, path, member)
                 used += json_memory(content)
                 if used > room:
-                    detail = f"it expands to more than {room:,} bytes; if you trust it, unpack it"
-                    raise Record(None, path).error(detail)
+                    detail = f"it expands to more than {room:,} bytes"
+                    raise Record(None, path).error(detail, hint="if you trust it, unpack it")
                 for record in _texts(content, kind_of(name), path, bad):
                     yield replace(record, member=member)
             except TableError as problem:
@@ -372,7 +373,9 @@ class _Counted:
         content = self.file.read(size)
         self.room -= len(content)
         if self.room < 0:
-            raise Record(None, self.path).error("it expands too much; if you trust it, unpack it")
+            raise Record(None, self.path).error(
+                "it expands too much", hint="if you trust it, unpack it"
+            )
         return content
 
 
@@ -390,13 +393,13 @@ def _samples(path: Path, bad: OnBad) -> Iterator[Record]:
             for info in sorted(names, key=lambda info: info.filename):
                 field = one_line(info.filename)
                 if not info.filename.endswith(".json") or info.filename.count("/") > 1:
-                    message = "this sample is stored in chunks; write the log without them"
-                    raise Record(None, path, 0, field).error(message)
+                    sample, hint = Record(None, path, 0, field), "write the log without chunks"
+                    raise sample.error("this sample is stored in chunks", hint=hint)
                 content = _unpacked(archive, info, path, field)
                 total += json_memory(content)
                 if total > room:
-                    detail = f"it expands to more than {room:,} bytes; write the log as .json"
-                    raise Record(None, path).error(detail)
+                    detail = f"it expands to more than {room:,} bytes"
+                    raise Record(None, path).error(detail, hint="write the log as .json")
                 try:
                     record = parse_json(content, path, 0, field)
                 except TableError as problem:

@@ -157,10 +157,10 @@ def others() -> dict[str, Format]:
 
 
 def named(name: str) -> Format:
-    """The format with this name; ``TableError`` if there is none."""
+    """The format with this name; ``InputError`` if there is none."""
     if found := formats().get(name) or others().get(name):
         return found
-    raise error(unknown("format", name, (*formats(), *others())))
+    raise unknown("format", name, (*formats(), *others()))
 
 
 def error(detail: str) -> TableError:

@@ -1,6 +1,6 @@
 """Files that other tools wrote, as tables of steps; and credit back into them.
 
-Each module reads one format. ``read_rollouts`` takes any file that Ascribe can read: a table of
+Each module reads one format. ``read`` takes any file that Ascribe can read: a table of
 steps, or conversations in one of these formats.
 """
 
@@ -35,8 +35,10 @@ from ascribe.steps.arrays import Floats
 from ascribe.steps.atomic import replacing
 from ascribe.steps.balance import Balance
 from ascribe.steps.check import no_response
+from ascribe.steps.errors import InputError
 from ascribe.steps.files import SUFFIXES as TABLES
-from ascribe.steps.files import Progress, Rollouts, coded, read
+from ascribe.steps.files import Progress, Rollouts, coded
+from ascribe.steps.files import read as read_steps
 from ascribe.steps.hints import option
 from ascribe.steps.problems import Problem, ProblemKind, TableError, counted, one_line
 from ascribe.steps.table import StepTable
@@ -124,25 +126,39 @@ class SessionOptions(TypedDict, total=False):
     unrewarded: bool
 
 
-def read_rollouts(
+def read(
     path: str | Path,
     progress: Progress = lambda _: None,
     wanted: Callable[[str], bool] = lambda _: True,
     columns: Mapping[str, str] | None = None,
     **options: Unpack[SessionOptions],
 ) -> Rollouts:
-    """A table of steps (``ascribe.steps.files.read``), or sessions of a known format.
+    """Read any file or folder: sessions of a known format, or a table of steps.
 
-    Only a table has ``columns`` that can be renamed, only sessions have ``options``.
+    The result has the table of steps and the balance: what was seen, used and left out.
+
+    Args:
+        path: a file, a folder of files of one format, or the folder of an imported archive.
+        progress: called with the share that has been read.
+        wanted: whether to read the column of this name, of a table of steps.
+        columns: what a table of steps calls a column of the format: ``{"reward": "score"}``.
+        **options: how to read sessions; arguments of ``ascribe.sessions.formats.import_files``.
 
     Raises:
         TableError: if the file cannot be read, with every reason found.
         OSError: if it cannot be opened.
         ValueError: if a table has options, or sessions have columns.
+
+    Example:
+        >>> read = ascribe.read("examples/conversations.jsonl")
+        >>> read.table
+        StepTable(705 rows, 5 groups, 120 trajectories, 15 states)
+        >>> read.balance.sentence
+        '120 sessions in 1 file.'
     """
     path = Path(path)
     if not are_sessions(path, columns, **options):
-        rollouts = read(path, progress, wanted, columns)
+        rollouts = read_steps(path, progress, wanted, columns)
         if options.get("same_task"):
             rollouts = replace(rollouts, table=replace(rollouts.table, task=rollouts.table.group))
         return replace(rollouts, balance=_of_table(rollouts.table))
@@ -192,10 +208,13 @@ def are_sessions(
 def refuse_options(name: str, **options: Unpack[SessionOptions]) -> None:
     """Raise ``ValueError`` if a table of steps has options for sessions."""
     if any(value for name, value in options.items() if name != "same_task"):
-        raise ValueError(
-            f"{one_line(name)} is read as a table of steps: {option('reward')}, {option('group')}, "
-            f"{option('state')} and {option('form')} are for sessions; name its columns with "
-            f"{option('columns', {'reward': 'score'})}"
+        raise InputError(
+            (
+                f"{one_line(name)} is read as a table of steps: {option('reward')}, "
+                f"{option('group')}, {option('state')} and {option('form')} are for "
+                "sessions"
+            ),
+            hint=f"name its columns with {option('columns', {'reward': 'score'})}",
         )
 
 
@@ -306,7 +325,7 @@ def import_parts(
             outcomes=outcome_map or {},
         ),
     )
-    found = find_files(places, how, balance)
+    found = find_files(places, how, balance, None if csv is None else csv.path)
     # A trajectory that may go on in the next record is in one table.
     continued = any(named(name).continued for name in found)
     limit = math.inf if most_steps is None or continued else most_steps
@@ -413,7 +432,7 @@ def write_credit(path: str | Path, imported: Imported, advantages: Floats, out: 
     """
     put = named(imported.format).put
     if put is None:
-        raise ValueError(f"{named(imported.format).title} have no place for credit")
+        raise InputError(f"{named(imported.format).title} have no place for credit")
     path, out = Path(path), Path(out)
     values_of_rows = iter(advantages.tolist())
     parts = (

@@ -36,7 +36,9 @@ def turns(record: Record, *, sampled: bool = True) -> list[Message]:
             # A tool of the server: the item holds what the model was shown next.
             shown = [_result(item, name) for name in OUTPUTS if item.get(name).value]
         else:
-            raise item.get("type").error(f"{kind!r} is not read; write it as a message, or not")
+            raise item.get("type").error(
+                f"{kind!r} is not read", hint="write it as a message, or not"
+            )
         if shown:
             messages += [*_turn(turn, sampled=sampled), *shown]
             turn = []

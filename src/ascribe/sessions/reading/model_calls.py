@@ -101,9 +101,13 @@ def _chats(
         # A response may lack its role, which goes without saying.
         turn = converted([replace(response, value={"role": "assistant", **value})])
         if turn[-1]["role"] != "assistant":
-            raise response.get("role").error("a response must be the assistant's; leave it out")
+            raise response.get("role").error(
+                "a response must be the assistant's", hint="leave it out"
+            )
         yield [*shown, *turn], len(shown)
     if not responses:
         if "response_message" in record.mapping():
-            raise record.get("response_message").error("the call has no response; leave it out")
+            raise record.get("response_message").error(
+                "the call has no response", hint="leave it out"
+            )
         yield shown, 0

@@ -24,6 +24,7 @@ from ascribe.sessions.reading.scores import Score, choose_name, latest
 from ascribe.sessions.tables import session_rewards
 from ascribe.sessions.tasks import Questions
 from ascribe.steps.balance import Balance
+from ascribe.steps.errors import InputError
 from ascribe.steps.files import Progress
 from ascribe.steps.hints import option
 from ascribe.steps.problems import Problem, ProblemKind, TableError, counted, one_line
@@ -68,7 +69,9 @@ class _Bad(NamedTuple):
     error: TableError | None
 
 
-def find_files(paths: Iterable[Path], how: How, balance: Balance) -> dict[str, list[Path]]:
+def find_files(
+    paths: Iterable[Path], how: How, balance: Balance, rewards: Path | None = None
+) -> dict[str, list[Path]]:
     """The files to read, those of a folder by name, by their formats.
 
     Raises:
@@ -83,6 +86,8 @@ def find_files(paths: Iterable[Path], how: How, balance: Balance) -> dict[str, l
     for path in given:
         for each in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if each.is_dir():
+                continue
+            if rewards is not None and each.samefile(rewards):
                 continue
             balance.see("file")
             if path.is_dir() and (kind := _not_for_us(each, path, asked)):
@@ -181,10 +186,11 @@ def _refusal(bad: Sequence[_Bad], good: int, given: Sequence[Path], how: How) ->
     names = ", ".join(f"{one_line(each.path.name, 60)} ({each.reason})" for each in bad[:5])
     more = f" and {len(bad) - 5:,} more" if len(bad) > 5 else ""
     why = f"; the first says: {one_line(only.error.problems[0].detail, 200)}" if only.error else ""
-    past = f"; {option('skip_bad', True)} reads past them, and says so" if not how.skip_bad else ""
+    past = "" if how.skip_bad else f"{option('skip_bad', True)} reads past them, and says so"
     files = counted(len(bad) + good, "file")
-    detail = f"{len(bad):,} of {files} cannot be read: {names}{more}{why}{past}"
-    return TableError([Problem(ProblemKind.UNREADABLE_FILE, detail, count=len(bad))])
+    detail = f"{len(bad):,} of {files} cannot be read: {names}{more}{why}"
+    problem = Problem(ProblemKind.UNREADABLE_FILE, detail, count=len(bad), hint=past)
+    return TableError([problem])
 
 
 # Records and sessions.
@@ -359,8 +365,8 @@ class Reader:
             if form.unique:
                 same = first.get(form.unique).value == record.get(form.unique).value
             if not same:
-                detail = f"{first.place()} has the same name and other content; keep one of them"
-                raise record.get(form.identity).error(detail)
+                detail = f"{first.place()} has the same name and other content"
+                raise record.get(form.identity).error(detail, hint="keep one of them")
             self.balance.leave_out("record", "written twice", record.place())
         return list(kept.values())
 
@@ -401,7 +407,7 @@ class Reader:
                 # Pairs of whether a conversation ends there, and where: none may end in another.
                 parts, refusal = each.extra.get("parts", ((), ""))
                 if any((not last, mark) in self.seen for last, mark in parts):
-                    raise ValueError(refusal)
+                    raise InputError(refusal)
                 self.seen.update(parts)
         conversations = self._with_new_names(conversations, record)
         if self.csv is not None:
@@ -436,7 +442,7 @@ class Reader:
         found = next(filter(None, fields), fields[-1])
         self.keys = self.keys or list(records[-1].value)
         if not found and required:
-            raise found.error(f"no such field; there are: {listed(self.keys)}")
+            raise found.error("no such field", hint=f"there are: {listed(self.keys)}")
         return found
 
     def _rewarded(
@@ -477,7 +483,7 @@ class Reader:
             if owner is None:
                 how = f"{option('rewards', 'session')} takes the last one for the session's"
                 detail = "its session has different rewards, and this one belongs to no response"
-                raise records[place].error(f"{detail}; {how}")
+                raise records[place].error(detail, hint=how)
             steps[owner][-1] += score.value
         if not found:
             return list(conversations)

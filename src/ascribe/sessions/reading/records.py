@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ascribe.sessions.messages import calls_of, check_form, split_content
+from ascribe.steps.errors import InputError
 from ascribe.steps.problems import Problem, ProblemKind, TableError, one_line
 from ascribe.steps.strict_json import canonical as to_json
 from ascribe.steps.strict_json import loads, without_nan
@@ -55,10 +56,12 @@ class Record:
             return self.key
         return f"{word} {self.line}" if self.line else self.place()
 
-    def error(self, detail: str, kind: ProblemKind = ProblemKind.BAD_RECORD) -> TableError:
+    def error(
+        self, detail: str, kind: ProblemKind = ProblemKind.BAD_RECORD, hint: str = ""
+    ) -> TableError:
         """The error that names the file, the line and the field."""
         rows = np.array([self.line - 1] if self.line else [], dtype=np.int64)
-        return TableError([Problem(kind, f"{self.place()}: {detail}", rows)])
+        return TableError([Problem(kind, f"{self.place()}: {detail}", rows, hint=hint)])
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
@@ -67,6 +70,8 @@ class Record:
             yield
         except TableError:
             raise
+        except InputError as error:
+            raise self.error(one_line(error.problem, 300), hint=error.hint) from error
         except ValueError as error:
             raise self.error(one_line(error, 300)) from error
 

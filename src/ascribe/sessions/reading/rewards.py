@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ascribe.sessions.messages import Conversation
 from ascribe.steps.balance import Balance
+from ascribe.steps.errors import InputError
 from ascribe.steps.problems import Problem, ProblemKind, TableError, one_line
 
 SESSION = ("session", "trajectory", "session_id", "run_id", "id")
@@ -60,9 +61,13 @@ class SessionRewards:
                 name = row.session if row.group is None else f"{row.group}/{row.session}"
                 if name in rewards.rows:
                     lines = f"lines {rewards.rows[name].line} and {row.line}"
-                    raise ValueError(f"{lines} name {one_line(name, 80)!r}; keep one of them")
+                    raise InputError(
+                        f"{lines} name {one_line(name, 80)!r}", hint="keep one of them"
+                    )
                 rewards.rows[name] = row
                 rewards.alone[row.session] = None if row.session in rewards.alone else row
+        except InputError as error:
+            raise rewards.error(one_line(error.what, 300), error.hint) from error
         except (ValueError, csv.Error) as error:  # also for what is not UTF-8
             raise rewards.error(one_line(error, 300)) from error
         return rewards
@@ -77,7 +82,7 @@ class SessionRewards:
         owner = self.owners.setdefault(row.line, name)
         if owner != name:
             names = f"{one_line(owner, 80)!r} and {one_line(name, 80)!r}"
-            raise self.error(f"line {row.line} names {names}; write GROUP/SESSION there")
+            raise self.error(f"line {row.line} names {names}", hint="write GROUP/SESSION there")
         group = conversation.group if row.group is None else row.group
         return replace(conversation, group=group, reward=row.reward, rewards=None)
 
@@ -92,47 +97,50 @@ class SessionRewards:
             for names, what in ((self.rows, "the file names"), (self.missing, "sessions are")):
                 first = ", ".join(repr(one_line(name, 80)) for name in [*names][:3]) or "nothing"
                 sides.append(f"{what} {first}{', ...' if len(names) > 3 else ''}")
-            raise self.error(f"no session has a row: {', and '.join(sides)}; use these names")
+            raise self.error(
+                f"no session has a row: {', and '.join(sides)}", hint="use these names"
+            )
 
-    def error(self, detail: str) -> TableError:
+    def error(self, detail: str, hint: str = "") -> TableError:
         """The error that names the file."""
-        return TableError(
-            [Problem(ProblemKind.BAD_REWARDS, f"{one_line(self.path.name)}: {detail}")]
-        )
+        detail = f"{one_line(self.path.name)}: {detail}"
+        return TableError([Problem(ProblemKind.BAD_REWARDS, detail, hint=hint)])
 
 
 def _rows(path: Path) -> Iterator[Row]:
     """The rows of a file; ``ValueError`` or ``csv.Error`` for what is wrong with one."""
     if path.stat().st_size > MAX_SIZE:
-        raise ValueError(f"it has more than {MAX_SIZE:,} bytes; import fewer sessions at once")
+        raise InputError(
+            f"it has more than {MAX_SIZE:,} bytes", hint="import fewer sessions at once"
+        )
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
         columns = [name.strip() for name in next(reader, [])]
         lines = [(reader.line_num, cells) for cells in reader if cells]
     there = ", ".join(one_line(name, 40) for name in columns[:12]) or "none"
     if len(set(columns)) < len(columns):
-        raise ValueError(f"a column is there twice: {there}")
+        raise InputError(f"a column is there twice: {there}")
     session = next((columns.index(name) for name in SESSION if name in columns), None)
     group = next((columns.index(name) for name in GROUP if name in columns), None)
     if session is None:
-        raise ValueError(f"no column session; there are: {there}")
+        raise InputError("no column session", hint=f"there are: {there}")
     for line, cells in lines:
         if len(cells) != len(columns):
-            raise ValueError(f"line {line} has {len(cells)} values for {len(columns)} columns")
+            raise InputError(f"line {line} has {len(cells)} values for {len(columns)} columns")
     others = [place for place in range(len(columns)) if place not in (session, group)]
     numeric = [n for n in others if all(_number(cells[n]) is not None for _, cells in lines)]
     reward = columns.index("reward") if "reward" in columns else None
     if reward is None:
         if len(numeric) != 1:
-            raise ValueError(
-                f"no column reward, nor one other column of numbers; there are: {there}"
+            raise InputError(
+                "no column reward, nor one other column of numbers", hint=f"there are: {there}"
             )
         (reward,) = numeric
     for line, cells in lines:
         number = _number(cells[reward])
         if number is None:
             text = one_line(cells[reward], 40)
-            raise ValueError(f"line {line}: the reward {text!r} is not a finite number")
+            raise InputError(f"line {line}: the reward {text!r} is not a finite number")
         yield Row(line, cells[session], None if group is None else cells[group], number)
 
 

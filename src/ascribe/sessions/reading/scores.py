@@ -3,6 +3,7 @@
 from collections.abc import Collection, Hashable, Iterable
 from typing import Any, NamedTuple
 
+from ascribe.steps.errors import InputError
 from ascribe.steps.hints import option
 
 SCORES = ("reward", "success", "score")
@@ -37,9 +38,9 @@ def choose_name(names: Collection[str]) -> str:
     for usual in ("", *SCORES):
         if usual in names:
             return usual
-    raise ValueError(
-        f"there are several scores: {', '.join(sorted(names)[:12])}; name the one that is the "
-        f"reward with {option('reward', 'NAME')}"
+    raise InputError(
+        f"there are several scores: {', '.join(sorted(names)[:12])}",
+        hint=f"name the one that is the reward with {option('reward', 'NAME')}",
     )
 
 

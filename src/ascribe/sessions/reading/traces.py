@@ -11,6 +11,7 @@ from ascribe.sessions.messages import Conversation
 from ascribe.sessions.reading.chats import converted
 from ascribe.sessions.reading.names import prompt_name
 from ascribe.sessions.reading.records import Message, Record, parse
+from ascribe.steps.errors import InputError
 from ascribe.steps.problems import TableError
 
 SHORTEST_LIMIT, LONGEST_PATHS = 10_000, 50
@@ -130,7 +131,7 @@ def nearest(parents: Sequence[int], wanted: Sequence[bool]) -> list[int]:
             path.append(node)
             node = parents[node]
         if node >= 0 and found[node] == current:
-            raise ValueError("its parents form a cycle; each must be before it")
+            raise InputError("its parents form a cycle", hint="each must be before it")
         above = -1 if node < 0 else node if wanted[node] else found[node]
         for node in reversed(path):
             found[node] = above
@@ -166,8 +167,8 @@ def branches(parents: Sequence[int], sampled: Sequence[bool]) -> list[tuple[list
             node = parents[node]
         length += len(path)
         if length > SHORTEST_LIMIT + LONGEST_PATHS * len(parents):
-            detail = f"its branches share each node {LONGEST_PATHS} times; write one trace for each"
-            raise ValueError(detail)
+            detail = f"its branches share each node {LONGEST_PATHS} times"
+            raise InputError(detail, hint="write one trace for each")
         paths.append((path[::-1], sum(node in seen for node in path)))
         seen.update(path)
     return paths
@@ -191,8 +192,8 @@ def one_group(fields: Iterable[Record]) -> str | None:
     """The task that records of a session name, if any does; it must be one."""
     names = [each for each in fields if each]
     for other in (each for each in names if each.name() != names[0].name()):
-        detail = f"{names[0].place()} of the same session names another task: give it one"
-        raise other.error(detail)
+        detail = f"{names[0].place()} of the same session names another task"
+        raise other.error(detail, hint="give the session one task")
     return names[0].name() if names else None
 
 
@@ -227,10 +228,10 @@ def chat(record: Record, role: str) -> list[Message]:
 def responses(record: Record) -> list[tuple[Message, bool]]:
     """The responses of an output; what else is in it, such as a result, is no response."""
     if not record:
-        raise record.error("the call has no response; leave it out")
+        raise record.error("the call has no response", hint="leave it out")
     turns = [each for each in chat(record, "assistant") if each["role"] == "assistant"]
     if not turns:
-        raise record.error("no message in it is the assistant's; leave the call out")
+        raise record.error("no message in it is the assistant's", hint="leave the call out")
     return [(each, False) for each in turns]
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ascribe.steps.arrays import Bools
+from ascribe.steps.errors import InputError
 
 FloatMatrix = npt.NDArray[Any]
 """Fingerprints: one row of numbers per state or step, in any floating-point type."""
@@ -21,12 +22,12 @@ def normalised(vectors: FloatMatrix) -> FloatMatrix:
         ValueError: if a number is not finite, or masked.
     """
     if isinstance(vectors, np.ma.MaskedArray):
-        raise ValueError("fingerprints are a masked array; fill it, with rows of 0 for none")
+        raise InputError("fingerprints are a masked array", hint="fill it, with rows of 0 for none")
     wide = vectors.astype(np.float32) if vectors.dtype.itemsize < 4 else vectors
     length = np.sqrt(np.einsum("ij,ij->i", wide, wide, dtype=np.float64))[:, None]
     if not np.isfinite(length).all():
         rows = np.flatnonzero(~np.isfinite(length[:, 0]))[:5].tolist()
-        raise ValueError(f"fingerprints of rows {rows} hold numbers that are not finite")
+        raise InputError(f"fingerprints of rows {rows} hold numbers that are not finite")
     if np.abs(length - 1.0).max(initial=0.0) < 1e-6:
         return wide
     scale = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)

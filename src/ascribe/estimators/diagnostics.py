@@ -11,6 +11,7 @@ from ascribe.groups.responses import all_calls
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.check import Arranged, arrange, penalty_only
+from ascribe.steps.errors import InputError
 from ascribe.steps.returns import episode_outcome
 from ascribe.steps.table import Coded, StepTable
 
@@ -63,7 +64,7 @@ class ToolCredit:
         gradient_share: their share of the summed absolute advantage of all steps.
 
     Example:
-        >>> from ascribe.diagnostics import credit_per_tool
+        >>> from ascribe.estimators.diagnostics import credit_per_tool
         >>> call = {"action": '{"name": "go", "arguments": {}}'}
         >>> calls = [row | call for row in table.to_dicts()]
         >>> credit_per_tool(StepTable.from_dicts(calls), credit)["go"].steps
@@ -237,7 +238,7 @@ def credit_per_tool(table: StepTable, credit: Credit) -> dict[str, ToolCredit]:
     Tools that one step calls together are joined by ``+``; steps without a call count as ``text``.
 
     Example:
-        >>> from ascribe.diagnostics import credit_per_tool
+        >>> from ascribe.estimators.diagnostics import credit_per_tool
         >>> call = {"action": '{"name": "go", "arguments": {}}'}
         >>> calls = [row | call for row in table.to_dicts()]
         >>> list(credit_per_tool(StepTable.from_dicts(calls), credit))
@@ -322,7 +323,7 @@ def _histogram(size: Ints) -> dict[str, int]:
 def wilson(rate: float, trials: float, z: float = NINETY_FIVE) -> tuple[float, float]:
     """Wilson's interval for a share: (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n)."""
     if trials < 1:
-        raise ValueError("an interval needs at least one trial")
+        raise InputError("an interval needs at least one trial")
     square = z**2 / trials
     middle = rate + square / 2
     # A weighted mean of shares may be beyond 0 or 1 by rounding.

@@ -13,8 +13,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from ascribe.fingerprints import FloatMatrix
-from ascribe.fingerprints.capture import (
+from ascribe.engines.capture import (
     Capture,
     Module,
     Take,
@@ -24,7 +23,9 @@ from ascribe.fingerprints.capture import (
     decoder_blocks,
     padded,
 )
+from ascribe.groups.fingerprints import FloatMatrix
 from ascribe.steps.arrays import Objects
+from ascribe.steps.errors import InputError
 
 Pooling = Literal["last", "mean", "attention"]
 """How the hidden states of a prompt's tokens become one vector."""
@@ -74,7 +75,7 @@ def actor_layers(
 
     unknown = set(poolings) - set(get_args(Pooling))
     if unknown:
-        raise ValueError(f"unknown poolings: {sorted(unknown)}")
+        raise InputError(f"unknown poolings: {sorted(unknown)}")
     distinct, inverse = np.unique(np.asarray(texts, dtype=object), return_inverse=True)
     tokens = []
     if distinct.size:
@@ -149,7 +150,7 @@ def _attention(model: Module, layer: int, weights: list[Tensor]) -> Iterator[Non
     block = blocks[block_index(layer, len(blocks))]
     modules = [module for module in block.children() if type(module).__name__.endswith("Attention")]
     if len(modules) != 1:
-        raise ValueError(f"layer {layer} ({type(block).__name__}) has no attention to weight by")
+        raise InputError(f"layer {layer} ({type(block).__name__}) has no attention to weight by")
 
     def save_weights(_module: Module, _inputs: Any, output: Any) -> None:
         weights.append(output[1].detach())

@@ -28,6 +28,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ascribe.steps.arrays import Ints
+from ascribe.steps.errors import InputError
 
 Tensor: TypeAlias = Any
 """A torch tensor."""
@@ -61,20 +62,20 @@ class Places:
 
     def __post_init__(self) -> None:
         if self.rows.ndim != 1 or self.rows.shape != self.positions.shape:
-            raise ValueError("rows and positions must be two lists of the same length")
+            raise InputError("rows and positions must be two lists of the same length")
         for name, values, end in zip(
             ("row", "position"), (self.rows, self.positions), self.shape, strict=True
         ):
             outside = values[(values < 0) | (values >= end)]
             if outside.size:
-                raise ValueError(f"{name} {outside[0]} lies outside a batch of shape {self.shape}")
+                raise InputError(f"{name} {outside[0]} lies outside a batch of shape {self.shape}")
 
     def __call__(self, states: Tensor) -> Tensor:
         """The hidden states at these positions: (places, dims)."""
         import torch
 
         if tuple(states.shape[:-1]) != self.shape:
-            raise ValueError(
+            raise InputError(
                 f"the places are of a batch of shape {self.shape}, but the block's hidden states "
                 f"have {tuple(states.shape[:-1])}: is it another batch, or sharded over devices?"
             )
@@ -132,14 +133,14 @@ def _checked_rows(lengths: Ints, tokens: Ints, rows: Any) -> Ints:
     """The sequence of each prompt, of sequences with so many tokens."""
     chosen = np.arange(tokens.size) if rows is None else _ints(rows)
     if lengths.shape != chosen.shape:
-        raise ValueError(f"{lengths.size} prompt lengths for {chosen.size} sequences")
+        raise InputError(f"{lengths.size} prompt lengths for {chosen.size} sequences")
     unknown = chosen[(chosen < 0) | (chosen >= tokens.size)]
     if unknown.size:
-        raise ValueError(f"there is no sequence {unknown[0]} in a batch of {tokens.size}")
+        raise InputError(f"there is no sequence {unknown[0]} in a batch of {tokens.size}")
     invalid = np.flatnonzero((lengths < 1) | (lengths > tokens[chosen]))
     if invalid.size:
         row = int(chosen[invalid[0]])
-        raise ValueError(
+        raise InputError(
             f"sequence {row} has {tokens[row]} tokens, its prompt cannot have {lengths[invalid[0]]}"
         )
     return chosen
@@ -160,15 +161,18 @@ def decoder_blocks(model: Module) -> tuple[Module, Module]:
     configs: list[Any] = [getattr(module, "config", None) for module in model.modules()]
     texts = [config for config in configs if hasattr(config, "get_text_config")]
     if not texts:
-        raise ValueError(f"{type(model).__name__} has no configuration that counts decoder blocks")
+        raise InputError(f"{type(model).__name__} has no configuration that counts decoder blocks")
     count = int(texts[0].get_text_config().num_hidden_layers)
     lists = _lists(model, count)
     # A wrapper may hold the same module under two names.
     if len(set(lists.values())) != 1:
         names = ", ".join(lists) or "none"
-        raise ValueError(
-            f"looked for one list of {count} decoder blocks in {type(model).__name__}, "
-            f"found: {names}; pass the part of the model that is the language model"
+        raise InputError(
+            (
+                f"looked for one list of {count} decoder blocks in "
+                f"{type(model).__name__}, found: {names}"
+            ),
+            hint="pass the part of the model that is the language model",
         )
     return next(iter(lists.values()))
 
@@ -231,7 +235,7 @@ class Capture:
         finite = vectors.isfinite().all(dim=1)
         if not finite.all():
             rows = (~finite).nonzero()[:5, 0].tolist()
-            raise ValueError(f"hidden states of rows {rows} hold numbers that are not finite")
+            raise InputError(f"hidden states of rows {rows} hold numbers that are not finite")
         return vectors
 
     # Hooks: a pass begins, the block runs, the pass ends. Vectors are kept only when the pass ends,
