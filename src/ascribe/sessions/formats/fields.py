@@ -4,7 +4,8 @@ from ascribe.sessions.reading.fields import ACTIONS, MESSAGES, Fields
 from ascribe.sessions.reading.format import LAST, Format
 from ascribe.sessions.reading.turns import TURN
 
-DONE = f"{'/'.join(MESSAGES)}.0.{'/'.join(TURN)} | {'/'.join(ACTIONS)}.0".split(" | ")
+CHAT = "/".join(MESSAGES)
+DONE = (f"{CHAT}.0.{'/'.join(TURN)}", f"{CHAT}.0.0", f"{'/'.join(ACTIONS)}.0")
 FORMAT = Format(
     "fields",
     "sessions with usual fields",

@@ -100,6 +100,10 @@ class Fields:
         given = (f"{name}={value!r}" for name, value in vars(self).items() if value)
         return f"Fields({', '.join(given)})"
 
+    def changed(self, by: "Fields") -> "Fields":
+        """These fields, with others where those are given."""
+        return replace(self, **{name: value for name, value in vars(by).items() if value})
+
     def __call__(self, record: Record) -> Iterator[Conversation]:
         """The conversations of one record, with the names that were taken in their extra."""
         taken: dict[str, str] = {}
@@ -118,8 +122,9 @@ class Fields:
             actions = one("actions", ACTIONS, _is_list)
             if not actions:
                 raise record.error(
-                    "it has no messages and no actions with a usual name; name the field with "
-                    f"{option('messages', 'FIELD')} or {option('actions', 'FIELD')}"
+                    "it has no messages and no actions with a usual name",
+                    hint=f"name the field: {option('messages', 'FIELD')} or "
+                    f"{option('actions', 'FIELD')}",
                 )
             observations = one("observations", OBSERVATIONS, _is_list)
             messages = list(_acted(actions, observations))
@@ -164,8 +169,8 @@ class Fields:
         if isinstance(reward.value, str):
             word = one_line(reward.value, 40)
             raise reward.error(
-                f"the outcome {word!r} is not known; say what it is worth with "
-                f"{option('outcome_map', f'{word}=0')}"
+                f"the outcome {word!r} is not known",
+                hint=f"say what it is worth: {option('outcome_map', {word: 0})}",
             )
         return reward.number()
 

@@ -192,7 +192,7 @@ def are_sessions(
     if columns:
         refuse_options(path.name, **options)
         return False
-    if options.get("form") is not None:
+    if any(options.get(name) for name in ("form", "messages", "actions")):
         return True
     if path.is_dir():
         foreign = not any(map(is_table, path.glob("*.parquet")))

@@ -16,6 +16,7 @@ from ascribe.sessions.forest import message_key
 from ascribe.sessions.messages import Conversation
 from ascribe.sessions.reading.records import Message, Record, content, digest
 from ascribe.steps.hints import option
+from ascribe.steps.problems import TableError
 
 GROUPS = (
     *("group", "task", "task_id", "instance_id", "example_id", "problem_id", "prompt_id"),
@@ -68,6 +69,7 @@ def conversation(record: Record, messages: Sequence[Message], **known: Any) -> C
     named = known.get("trajectory")
     named = named or usual(record, (*TRAJECTORIES, *SESSIONS)).optional_name()
     taken: dict[str, str] = {}
+    unsure: dict[str, Any] = {}
     steps = sum(each["role"] == "assistant" for each in messages)
     cut = record.get("finish_reason").value == "length"
     fields = {
@@ -82,7 +84,12 @@ def conversation(record: Record, messages: Sequence[Message], **known: Any) -> C
         fields["group"] = group.name() if group else prompt_name(messages)
     if "reward" not in known:
         reward = usual(record, REWARDS)
-        if not reward and (reward := find(record, LABELS, _is_worth, "reward")):
+        if not reward or isinstance(reward.value, dict):
+            try:
+                reward = find(record, LABELS, _is_worth, "reward")
+            except TableError as error:  # unless the caller names one
+                unsure, reward = {"unsure": error}, none(record)
+        if reward and path_of(reward, record) not in REWARDS:
             taken = {"reward": path_of(reward, record)}
             reward = replace(reward, value=worth(reward.value))
         fields["reward"] = reward.optional_number()
@@ -94,7 +101,7 @@ def conversation(record: Record, messages: Sequence[Message], **known: Any) -> C
         fields["version"] = version(record)
     whole = Conversation(**{**fields, **known})
     extra = ends(whole, named) if named or group or "group" in known else {}
-    return replace(whole, extra=extra | ({"fields": taken} if taken else {}))
+    return replace(whole, extra=extra | unsure | ({"fields": taken} if taken else {}))
 
 
 def _is_worth(value: Any) -> bool:
@@ -160,8 +167,8 @@ def find(record: Record, names: Sequence[str], fits: Any, what: str = "") -> Rec
         if other and what in ("messages", "reward"):
             first = found[0][0].removeprefix(".")
             raise record.error(
-                f"{first} and {other.removeprefix('.')} both look like its {what}, and differ; "
-                f"name one with {option(what, first)}"
+                f"{first} and {other.removeprefix('.')} both look like its {what}, and differ",
+                hint=f"name one of them: {option(what, first)}",
             )
         if found:
             path, value = found[0]

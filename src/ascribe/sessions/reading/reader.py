@@ -224,6 +224,10 @@ class Reader:
     keys: list[str] = field(default_factory=list)
     """Of the first record."""
 
+    def __post_init__(self) -> None:
+        if isinstance(self.form.reads, Fields):
+            self.form = replace(self.form, reads=self.form.reads.changed(self.how.fields))
+
     def records(self, file: Path, *, again: bool = False) -> Iterator[Record]:
         """The records of a file; what cannot be read is left out, if that was asked for."""
 
@@ -382,13 +386,16 @@ class Reader:
             conversations = [replace(each, group=name, task=None) for each in conversations]
         if form.session is not None:
             conversations = self._rewarded(conversations, records)
-        elif how.reward is not None and form.reads is not how.fields:
+        elif how.reward is not None and not isinstance(form.reads, Fields):
             value = self._named(records, how.reward)
             reward = self._number(value) if value else None
             conversations = [replace(e, reward=reward, rewards=None) for e in conversations]
         if how.rewards == "call":
             steps = [(each, each.extra.get("rewards")) for each in conversations]
             conversations = [replace(e, reward=None, rewards=r) if r else e for e, r in steps]
+        unsure = next((e.extra["unsure"] for e in conversations if "unsure" in e.extra), None)
+        if unsure and how.reward is None and self.csv is None:
+            raise unsure
         names = {"trajectory": how.fields.session, "version": how.fields.version}
         given: dict[str, Any] = {
             name: self._named(records, path, required=True).name()
