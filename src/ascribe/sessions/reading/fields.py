@@ -129,14 +129,14 @@ class Fields:
             observations = one("observations", OBSERVATIONS, _is_list)
             messages = list(_acted(actions, observations))
         question = _text(one("question", QUESTIONS, _is_text))
-        if question and not any(m["role"] == "user" for m in messages[:2]):
+        if question and messages and not any(m["role"] == "user" for m in messages[:2]):
             messages = [{"role": "user", "content": question}, *messages]
         task = one("task", TASKS, _is_name)
         group = _short(task) if task else prompt_name(messages)
         version = self._version(record, one("version", VERSIONS, _is_label))
         reward = one("reward", LABELS, self._is_reward)
         name = one("session", SESSIONS, _is_name)
-        digest = blake2b(" ".join(question.split()).encode(errors="replace"), digest_size=8)
+        digest = blake2b(question.encode(errors="replace"), digest_size=8)
         whole = conversation(
             record,
             with_system(record, messages) if _has_system(record) else messages,

@@ -194,10 +194,10 @@ def are_sessions(
         return False
     if any(options.get(name) for name in ("form", "messages", "actions")):
         return True
-    if path.is_dir():
-        foreign = not any(map(is_table, path.glob("*.parquet")))
-    elif path.name.endswith((*TABLES, ".csv")):
+    if path.name.endswith((*TABLES, ".csv")):
         foreign = not is_table(path)
+    elif path.is_dir():
+        foreign = not any(map(is_table, path.glob("*.parquet")))
     else:
         foreign = path.name.endswith(SUFFIXES)
     if not foreign:
