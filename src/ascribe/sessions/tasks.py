@@ -34,7 +34,8 @@ class Questions:
                 self.named.setdefault((each.group, each.task), name)
             elif each.task is None and each.path is not None:
                 of_task = sessions[each.group]
-                of_task.setdefault((each.path, each.trajectory), question(each))
+                if (each.path, each.trajectory) not in of_task:
+                    of_task[each.path, each.trajectory] = question(each)
         for group, asked in sessions.items():
             self._tell_apart(group, asked)
         if not self.named:
