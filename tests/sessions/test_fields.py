@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import shlex
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -13,12 +14,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 from ascribe import TableError
+from ascribe.cli import app
 from ascribe.sessions.formats import Imported, import_files
 
 pytestmark = pytest.mark.unit
 
+runner = CliRunner()
 Log = dict[str, Any]
 USER, ACTS = {"role": "user", "content": "Go."}, ("look", "stop")
 
@@ -139,6 +143,31 @@ def test_options_name_every_field(tmp_path: Path) -> None:
     assert (actions(imported), table.reward.tolist()) == (["a", "b"], [0.0, 2.0])
     assert list(table.trajectory.values) == ["t1/s1"]
     assert imported.balance.versions == {"me": 1}
+
+
+def test_the_error_shows_the_fields_and_the_command_that_works(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(json.dumps({"dialogue_lines": turns(), "bar": {"points": 3}, "case_no": 7}))
+    refused = runner.invoke(app, ["import", str(path)])
+    assert refused.exit_code == 1
+    assert "dialogue_lines" in refused.stderr
+    assert "list of 4" in refused.stderr
+    command = next(row for row in refused.stderr.splitlines() if "ascribe import" in row)
+    words = shlex.split(command.partition("ascribe ")[2])
+    assert words[2:] == [
+        "--messages",
+        "dialogue_lines",
+        "--reward",
+        "bar.points",
+        "--group",
+        "case_no",
+    ]
+    done = runner.invoke(app, [*words, "--explain"])
+    assert done.exit_code == 0
+    assert "bar.points" in done.stdout
+    path.write_text(json.dumps({"foo": [{"x": 1}], "y": 2}))
+    refused = runner.invoke(app, ["import", str(path)])
+    assert "--messages FIELD" in refused.stderr
 
 
 # Teams.

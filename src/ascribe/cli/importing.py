@@ -46,6 +46,10 @@ def import_(
         ),
     ] = None,
     sessions: SessionOptions = {},  # noqa: B006 (see options.reads_sessions)
+    explain: Annotated[
+        bool,
+        Option("--explain", help="Print which field became what, and two steps."),
+    ] = False,
     force: options.Force = False,
     as_json: options.Json = False,
     _quiet: options.Quiet = False,
@@ -93,6 +97,8 @@ def import_(
         return
     screen.print_balance(balance)
     screen.print_summary(_understood(facts), _states(imported))
+    if explain:
+        screen.print_summary(_taken(imported), _first_steps(imported))
     if advice := imported.advice():
         screen.print_note(advice)
     if not facts["labelled"]:
@@ -159,6 +165,34 @@ def _understood(facts: dict[str, Any]) -> Table:
     table.add_row("cut by a limit", counted(facts["cut"], "trajectory"))
     if facts["problems"]:
         table.add_row("problems (see ascribe check)", f"{facts['problems']:,}")
+    return table
+
+
+def _taken(imported: Imported) -> Table:
+    """What the first session has, and the field that it is from."""
+    table = Table("column", "value", "field", title="The first session")
+    steps, fields = imported.table, imported.balance.fields if imported.balance else {}
+    version = None if steps.version is None else steps.version.texts()[0]
+    found = {"task": steps.group.texts()[0], "session": steps.trajectory.texts()[0]}
+    found |= {"version": version or ""}
+    rows = steps.trajectory.codes == steps.trajectory.codes[0]
+    found |= {"reward": f"{steps.reward[rows].sum():g}", "messages": f"{rows.sum():,} responses"}
+    for name, value in found.items():
+        paths = fields.get(name) or (fields.get("actions") if name == "messages" else None)
+        source = ", ".join(paths) if paths else f"as {imported.title} have it"
+        table.add_row(name, screen.safe(value), screen.safe(source))
+    return table
+
+
+def _first_steps(imported: Imported) -> Table:
+    """The first two steps of the first session."""
+    table = Table("step", "state", "action")
+    steps = imported.table
+    rows = np.flatnonzero(steps.trajectory.codes == steps.trajectory.codes[0])
+    states, actions = steps.state.texts(), steps.action.texts()
+    for row in rows[np.argsort(steps.step[rows], kind="stable")][:2]:
+        shown = (screen.safe(str(texts[row] or ""), 200) for texts in (states, actions))
+        table.add_row(str(steps.step[row]), *shown)
     return table
 
 

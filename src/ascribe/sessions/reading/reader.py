@@ -18,7 +18,7 @@ from ascribe.sessions.copies import Copies, better, earned
 from ascribe.sessions.messages import Conversation, changed
 from ascribe.sessions.reading.fields import Fields
 from ascribe.sessions.reading.files import DOCUMENTS, SUFFIXES, OnBad, read_records
-from ascribe.sessions.reading.format import Format, error, format_of, formats, named
+from ascribe.sessions.reading.format import Format, error, format_of, named
 from ascribe.sessions.reading.names import TIMES
 from ascribe.sessions.reading.records import Record
 from ascribe.sessions.reading.rewards import SessionRewards
@@ -70,6 +70,7 @@ class _Bad(NamedTuple):
     path: Path
     reason: str
     error: TableError | None
+    first: Record | None = None
 
 
 @dataclass
@@ -144,10 +145,7 @@ def find_files(
     for one in bad:
         balance.leave_out("file", one.reason, one.path.name)
     if not found:
-        raise error(
-            f"{one_line(given[0])} holds no session of a known format; name it with "
-            f"{option('form')}: {', '.join(formats())}"
-        )
+        raise error(f"{one_line(given[0])} holds no session of a known format")
     return found
 
 
@@ -203,7 +201,8 @@ def _read_as(
     if asked is not None and some and (alone or form is None or form.name == asked.name):
         return asked.name
     if form is None or asked is not None:
-        bad.append(_Bad(path, "another format" if some else "no record", None))
+        reason = "another format" if some else "no record"
+        bad.append(_Bad(path, reason, None, next(iter(some), None)))
         return None
     return form.name
 
@@ -214,10 +213,8 @@ def _refusal(bad: Sequence[_Bad], good: int, given: Sequence[Path], how: How) ->
     if len(bad) == 1 and not good and len(given) == 1 and only.error is not None:
         return only.error
     if not good and all(each.reason in ("another format", "no record") for each in bad):
-        return error(
-            f"{one_line(given[0])} holds no session of a known format; name it with "
-            f"{option('form')}: {', '.join(formats())}"
-        )
+        first = next((each.first for each in bad if each.first), None)
+        return error(f"{one_line(given[0])} holds no session of a known format", first)
     names = ", ".join(f"{one_line(each.path.name, 60)} ({each.reason})" for each in bad[:5])
     more = f" and {len(bad) - 5:,} more" if len(bad) > 5 else ""
     why = f"; the first says: {one_line(only.error.problems[0].detail, 200)}" if only.error else ""
