@@ -142,6 +142,18 @@ def sharegpt(attempt: int) -> dict[str, Any]:
     return {"conversations": [{"from": source, "value": value} for source, value in chat]}
 
 
+def tau_bench(attempt: int) -> dict[str, Any]:
+    """A session, with what the task expects beside it."""
+    expected = [{"name": "look", "kwargs": {"path": "/etc/app.conf"}}]
+    return {
+        "task_id": 0,
+        "reward": ATTEMPTS[attempt][2],
+        "info": {"task": {"user_id": "u", "instruction": TASK, "actions": expected}},
+        "traj": conversation(attempt),
+        "trial": attempt,
+    }
+
+
 def tau2(attempt: int) -> dict[str, Any]:
     greeting = {"role": "assistant", "content": "Hi!", "tool_calls": None, "cost": 0.0}
     phone = {"id": "p", "name": "restart", "arguments": {}, "requestor": "user"}
@@ -278,6 +290,7 @@ def write(folder: Path) -> None:
     simulations = [tau2(attempt) for attempt in range(len(ATTEMPTS))]
     results = {"info": {}, "tasks": [{"id": "port"}], "simulations": simulations}
     (folder / "tau2.json").write_text(json.dumps(results))
+    (folder / "tau_bench.json").write_text(json.dumps([*map(tau_bench, range(len(ATTEMPTS)))]))
     chats = records(lambda attempt: {"messages": conversation(attempt)}, task="port")
     pq.write_table(pa.Table.from_pylist(chats), folder / "chats.parquet", row_group_size=2)
 

@@ -61,7 +61,7 @@ def test_import_takes_several_files_and_names_of_fields(tmp_path: Path):
     ("arguments", "message"),
     [
         (["--state", "room"], "no state 'room' hint: there are: auto, key, observation"),
-        (["--format", "csv"], "no format 'csv' hint: there are: atif, inspect"),
+        (["--format", "csv"], "no format 'csv' hint: there are: atif, claude-code"),
         (["--out", "steps.txt"], "cannot tell the format"),
     ],
 )

@@ -10,8 +10,9 @@ import pytest
 
 from ascribe import TableError
 from ascribe.sessions import Conversation, from_messages
-from ascribe.sessions.formats import import_files, read_rollouts, write_credit
-from ascribe.steps.files import read, read_parts
+from ascribe.sessions.formats import import_files, read, write_credit
+from ascribe.steps.files import read as read_steps
+from ascribe.steps.files import read_parts
 
 pytestmark = pytest.mark.unit
 
@@ -31,7 +32,7 @@ def test_all_samples_are_read_or_refused_by_name() -> None:
         pytest.skip("ASCRIBE_SESSION_SAMPLES is not set")
     for path in (path for path in Path(folder).rglob("*") if path.suffix not in ("", ".txt")):
         try:
-            assert len(read_rollouts(path).table) > 0
+            assert len(read(path).table) > 0
         except TableError as error:
             (problem,) = error.problems
             assert any(word in problem.detail for word in ADVICE)
@@ -355,6 +356,6 @@ def test_rllm_without_chats_takes_time_in_proportion_to_its_steps(tmp_path: Path
 def test_a_head_of_csv_that_is_not_utf8(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"group,trajectory,step,state,action,reward,\xff\n1,1,0,s,a,1,2\n")
-    for reader in (read, lambda path: list(read_parts(path))):
+    for reader in (read_steps, lambda path: list(read_parts(path))):
         with pytest.raises(TableError, match="cannot be read as CSV"):
             reader(path)

@@ -36,10 +36,10 @@ from ascribe.archives.places import (
     write_streams,
     write_table,
 )
-from ascribe.diagnostics import Diagnosis, added, diagnosis, sums
 from ascribe.estimators import Recipe, as_recipe
 from ascribe.estimators.assign import credit_selected
 from ascribe.estimators.credit import Reason, credit_arrays, credit_columns, join_notes
+from ascribe.estimators.diagnostics import Diagnosis, added, diagnosis, sums
 from ascribe.sessions.formats import CHECKED_COLUMNS, SessionOptions, check_carried, is_table
 from ascribe.steps.arrays import Brief, Ints
 from ascribe.steps.balance import Balance

@@ -12,12 +12,12 @@ from typer import Option
 
 from ascribe.archives import ArchiveCredit, WorkerError, credit_archive, is_archive
 from ascribe.cli import options, screen
-from ascribe.diagnostics import diagnose
 from ascribe.estimators import DEFAULT, Recipe, recipe
 from ascribe.estimators.assign import Assignment, assign
 from ascribe.estimators.credit import credit_arrays, credit_columns
+from ascribe.estimators.diagnostics import diagnose
 from ascribe.sessions.formats import Imported, SessionOptions, write_credit
-from ascribe.sessions.formats.known import FORMATS
+from ascribe.sessions.reading.format import named
 from ascribe.steps.atomic import write_file
 from ascribe.steps.files import Rollouts, write
 from ascribe.steps.hints import unknown
@@ -231,7 +231,7 @@ def _write(
         and not interval
         and (file.suffix == ".json") == (out.suffix == ".json")
     )
-    if isinstance(rollouts, Imported) and FORMATS[rollouts.format].put and same_form:
+    if isinstance(rollouts, Imported) and named(rollouts.format).put and same_form:
         with screen.written(out):
             write_credit(file, rollouts, assigned.credit.advantage, out)
         return []

@@ -10,8 +10,8 @@ from typer import Argument, Option
 
 from ascribe.cli import screen
 from ascribe.sessions.formats import SessionOptions
-from ascribe.sessions.formats.known import FORMATS
-from ascribe.sessions.formats.states import CHOICES
+from ascribe.sessions.reading.format import formats
+from ascribe.sessions.reading.states import CHOICES
 from ascribe.steps.hints import unknown
 
 Json = Annotated[bool, Option("--json", help="Print one JSON document instead of text.")]
@@ -55,8 +55,8 @@ From = Annotated[
     str | None,
     Option(
         "--format",
-        help=f"Format of the sessions; recognised by default. One of {', '.join(FORMATS)}.",
-        autocompletion=lambda: list(FORMATS),
+        help=f"Format of the sessions; recognised by default. One of {', '.join(formats())}.",
+        autocompletion=lambda: list(formats()),
     ),
 ]
 Group = Annotated[
@@ -141,7 +141,7 @@ def _session_options(
 ) -> SessionOptions:
     """The options for sessions as the library takes them, those that were changed."""
     _known("state", state, ("auto", *CHOICES))
-    _known("format", form, (None, *FORMATS))
+    _known("format", form, (None, *formats()))
     _known("choice of --rewards", rewards, ("auto", "call", "session"))
     _known("choice of --copies", copies, ("all", "once"))
     _known("choice of --crashed", crashed, ("count", "drop"))

@@ -70,8 +70,8 @@ def tell_fault(error: AscribeError) -> None:
     """Print the parts of an error, which may hold text of others."""
     from ascribe.steps.problems import one_line, without_credentials  # with numpy
 
-    what = f"{error.where}: {error.what}" if error.where else error.what
-    tell_error(*(one_line(without_credentials(text), 1_000) for text in (what, error.hint)))
+    parts = error.problem, error.hint
+    tell_error(*(one_line(without_credentials(text), 1_000) for text in parts))
 
 
 def fail(message: str, hint: str = "", code: int = 1) -> NoReturn:

@@ -93,7 +93,7 @@ def stdin_or(value: Any) -> Any:
 
     The file is removed when Python exits. Its format is recognised by how it begins.
     """
-    from ascribe.sessions.formats.records import is_document
+    from ascribe.sessions.reading.files import is_document
 
     if isinstance(value, list):
         if [str(each) for each in value].count("-") > 1:
@@ -158,7 +158,7 @@ def wrong_call(message: str | Exception, hint: str = "", code: int = 2) -> NoRet
     if isinstance(message, Exception):
         if isinstance(message, AscribeError):
             hint = hint or safe(message.hint, 1_000)
-            message = f"{message.where}: {message.what}" if message.where else message.what
+            message = message.problem
         message = safe(message, 1_000)
     fail(message, hint, code)
 
@@ -325,11 +325,11 @@ def open_rollouts(
     **sessions: Unpack["SessionOptions"],
 ) -> Rollouts:
     """Read columns of a file with a progress bar, or print what is wrong with it and exit."""
-    from ascribe.sessions.formats import Imported, read_rollouts
+    from ascribe.sessions.formats import Imported, read
 
     renamed = column_names(columns)
     with exits(file, as_json=as_json), progress(f"reading {safe(file.name, 40)}") as report:
-        rollouts = read_rollouts(file, report, wanted, renamed, **sessions)
+        rollouts = read(file, report, wanted, renamed, **sessions)
     if isinstance(rollouts, Imported):
         print_note(f"{safe(file)}: {rollouts.sentence()}")
     print_balance(rollouts.balance)

@@ -11,9 +11,9 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from ascribe.diagnostics import added, diagnosis, sums
 from ascribe.engines.crediting import CreditedSteps
 from ascribe.estimators.credit import join_metrics
+from ascribe.estimators.diagnostics import added, diagnosis, sums
 from ascribe.steps.errors import InputError
 from ascribe.steps.strict_json import loads
 

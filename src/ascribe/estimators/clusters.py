@@ -11,12 +11,12 @@ import numpy as np
 
 from ascribe.estimators.base import Recipe
 from ascribe.estimators.credit import Metric
-from ascribe.fingerprints import FloatMatrix, normalised, present
-from ascribe.fingerprints.identity import identity
-from ascribe.fingerprints.ngram import ngram
 from ascribe.groups import Groups
 from ascribe.groups.cluster import cluster, collapsed
 from ascribe.groups.exact import exact
+from ascribe.groups.fingerprints import FloatMatrix, normalised, present
+from ascribe.groups.identity import identity
+from ascribe.groups.ngram import ngram
 from ascribe.groups.radius import OnlineRadius, Target, search
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools

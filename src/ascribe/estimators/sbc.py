@@ -19,10 +19,10 @@ from ascribe.estimators.credit import Credit, Explanation, Metric, Reason, Sente
 from ascribe.estimators.memory import Memory, Names, Recalled, against, hashed, task_names
 from ascribe.estimators.relative import Norm, TermScale, equalised, relative
 from ascribe.estimators.returns import REMEMBERED
-from ascribe.fingerprints import present
 from ascribe.groups import Groups
 from ascribe.groups.cluster import cluster
 from ascribe.groups.exact import exact
+from ascribe.groups.fingerprints import present
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints, Objects
 from ascribe.steps.check import arrange

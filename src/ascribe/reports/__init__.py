@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from ascribe import __version__
-from ascribe.decisions import Decisions, decisions
+from ascribe.decisions import Decisions, find_decisions
 from ascribe.estimators import DEFAULT, Recipe, as_recipe
 from ascribe.reports.browse import browser, packed
 from ascribe.reports.compare import RecipeComparison, two_recipes
@@ -275,7 +275,7 @@ def picture(
     credited = credit_batches(batches, recipe, group_size)
     progress(0.5)
     sources = tuple(dict.fromkeys(batch.path for batch in batches))
-    found = decisions(credited.table, won=credited.won, rewritten=credited.rewritten)
+    found = find_decisions(credited.table, won=credited.won, rewritten=credited.rewritten)
     facts = gather(credited, found, sources, batches[0].arguments if len(sources) == 1 else ())
     progress(0.8)
     other = None if against is None else credit_batches(batches, against, group_size)

@@ -130,9 +130,11 @@ class Conversation:
             try:
                 check_form(message)
                 split_content(message.get("content"))
-            except InputError as error:
+            except ValueError as error:
                 where = f"conversation {self.group}/{self.trajectory}, message {place}"
-                raise error.within(where) from None
+                if isinstance(error, InputError):
+                    raise error.within(where) from None
+                raise InputError(str(error), where) from None
 
     def step_rewards(self) -> list[float] | None:
         """The reward of each step, if there are such; ``ValueError`` if one is missing."""

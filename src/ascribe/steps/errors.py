@@ -23,9 +23,13 @@ class AscribeError(Exception):
         super().__init__(what, where, hint)
         self.what, self.where, self.hint = what, where, hint
 
+    @property
+    def problem(self) -> str:
+        """What is wrong, after the place."""
+        return f"{self.where}: {self.what}" if self.where else self.what
+
     def __str__(self) -> str:
-        place = f"{self.where}: " if self.where else ""
-        return f"{place}{self.what}{'; ' if self.hint else ''}{self.hint}"
+        return f"{self.problem}; {self.hint}" if self.hint else self.problem
 
     def within(self, where: str) -> Self:
         """The same error with a place before its own."""

@@ -5,6 +5,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 from ascribe.steps.errors import InputError
 
@@ -39,15 +40,20 @@ class LineError(InputError):
 
 
 def numbered_lines(
-    path: Path, progress: Callable[[float], None] = lambda _: None
+    path: Path,
+    progress: Callable[[float], None] = lambda _: None,
+    unpacked: Callable[[IO[bytes]], IO[bytes]] | None = None,
 ) -> Iterator[tuple[int, bytes]]:
     """The lines of a file, plain or ``.gz``, that are not blank, and their numbers from 1.
+
+    ``unpacked`` decompresses what has another compression.
 
     Raises:
         LineError: for a line that is too long, and a file that is damaged or expands too much.
         OSError: if the file cannot be opened.
     """
-    with path.open("rb") as raw, gzip.open(raw) if path.suffix == ".gz" else raw as file:
+    opened = gzip.open if path.suffix == ".gz" else unpacked or (lambda raw: raw)
+    with path.open("rb") as raw, opened(raw) as file:
         size, number, expanded = os.fstat(raw.fileno()).st_size, 0, 0
         room = expansion_limit(size)
         try:

@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ascribe.fingerprints.capture import decoder_blocks
+from ascribe.engines.capture import decoder_blocks
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.atomic import replacing
 from ascribe.steps.errors import InputError

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ascribe.fingerprints import FloatMatrix
-from ascribe.fingerprints.actor import Pooling
 from ascribe.groups.cluster import cluster, collapsed
+from ascribe.groups.fingerprints import FloatMatrix
 from ascribe.groups.radius import SearchedRadius, Target, search
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Ints
 from ascribe.steps.errors import InputError
+from ascribe_lab.calibrate.actor import Pooling
 from ascribe_lab.calibrate.probe import Probe, linear_probe, split
 
 RADII = (0.05, 0.10, 0.15, 0.20)

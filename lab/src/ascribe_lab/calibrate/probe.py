@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ascribe.fingerprints import FloatMatrix
+from ascribe.groups.fingerprints import FloatMatrix
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.errors import InputError
 

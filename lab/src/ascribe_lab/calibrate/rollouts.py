@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.fingerprints.actor import Pooling, actor_layers
-from ascribe.fingerprints.capture import block_index, decoder_blocks
+from ascribe.engines.capture import block_index, decoder_blocks
 from ascribe.steps.arrays import Bools, Ints, Objects
 from ascribe.steps.check import arrange
 from ascribe.steps.errors import InputError
 from ascribe.steps.files import Rollouts
+from ascribe_lab.calibrate.actor import Pooling, actor_layers
 from ascribe_lab.calibrate.choose import RADII, Calibration, Features, calibrate
 
 LAYERS = 10

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from ascribe.fingerprints.actor import Pooling
 from ascribe.steps.atomic import write_file
 from ascribe.steps.errors import InputError
 from ascribe.steps.strict_yaml import import_yaml, read_yaml
+from ascribe_lab.calibrate.actor import Pooling
 from ascribe_lab.calibrate.choose import Calibration
 
 PACKAGES = ("ascribe", "numpy", "torch", "transformers")

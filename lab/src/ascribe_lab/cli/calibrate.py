@@ -13,7 +13,7 @@ from typer import Option
 
 from ascribe.cli import options, screen
 from ascribe.cli.plain import tell_error
-from ascribe.fingerprints.capture import decoder_blocks
+from ascribe.engines.capture import decoder_blocks
 from ascribe.steps.hints import unknown
 from ascribe.steps.problems import TableError
 from ascribe.steps.table import KNOWN_COLUMNS

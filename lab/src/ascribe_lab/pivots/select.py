@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ascribe.diagnostics import wilson
+from ascribe.estimators.diagnostics import wilson
 from ascribe.steps.errors import InputError
 from ascribe_lab.pivots.candidates import KINDS, Candidate, write_turns
 from ascribe_lab.pivots.profile import ProfileResponse

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.groups.responses import name_and_arguments
-from ascribe.sessions.formats.known import FORMATS
-from ascribe.sessions.formats.records import STEPS, Record
 from ascribe.sessions.messages import MEDIA, check_form, text_of
+from ascribe.sessions.reading.format import formats
+from ascribe.sessions.reading.records import STEPS, Record
 from ascribe.steps.errors import InputError
 from ascribe.steps.files import read
 from ascribe.steps.lines import LineError, numbered_lines
@@ -176,7 +176,7 @@ def _messages(row: dict[str, Any]) -> list[Any]:
     """The messages of a trace as they are."""
     key = next((key for key in ("messages", "conversations") if key in row), None)
     if key is None:
-        titles = [form.title for form in FORMATS.values() if form.recognises(row)]
+        titles = [form.title for form in formats().values() if form.fits(row)]
         keys = ", ".join(sorted(row)[:8]) or "nothing"
         unread = f"{titles[0]} are not read here" if titles else f"an object of {keys[:200]}"
         raise InputError(f"{unread}", hint="write OpenAI messages, one trace on a line")

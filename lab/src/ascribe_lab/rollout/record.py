@@ -93,7 +93,7 @@ def save(rollout: Rollout, path: str | Path, states: States = "observation") -> 
         >>> from ascribe_lab import rollout
         >>> setup, plan = rollout.Setup("ezpoints", pool="serial"), rollout.Plan(1, 2, max_turns=4)
         >>> rollout.save(rollout.play(setup, rollout.Model("random"), plan), "played.parquet")
-        >>> ascribe.read_table("played.parquet")
+        >>> ascribe.read("played.parquet").table
         StepTable(8 rows, 1 group, 2 trajectories, 7 states)
     """
     write(arrow(rollout, states), path)

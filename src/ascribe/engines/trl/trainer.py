@@ -38,6 +38,7 @@ from transformers import TrainerState
 from trl import GRPOTrainer
 
 from ascribe.engines import training_recipe
+from ascribe.engines.capture import Places, capture, decoder_blocks
 from ascribe.engines.crediting import (
     CreditedSteps,
     History,
@@ -67,8 +68,7 @@ from ascribe.engines.trl.options import GRPO
 from ascribe.engines.trl.shares import credit_shares, needs_batch
 from ascribe.engines.trl.turns import Sources, conversation, from_chats
 from ascribe.estimators import DEFAULT, Recipe
-from ascribe.fingerprints import FloatMatrix
-from ascribe.fingerprints.capture import Places, capture, decoder_blocks
+from ascribe.groups.fingerprints import FloatMatrix
 from ascribe.sessions import Spans, State, from_sequences, spread
 from ascribe.sessions.endings import end_tokens, is_truncated
 from ascribe.sessions.spans import turn_starts

@@ -13,8 +13,8 @@ import torch
 from verl.utils import tensordict_utils
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 
+from ascribe.engines.capture import capture, packed, padded
 from ascribe.engines.verl.vectors import FINGERPRINT
-from ascribe.fingerprints.capture import capture, packed, padded
 from ascribe.steps.arrays import Ints
 from ascribe.steps.errors import InputError
 

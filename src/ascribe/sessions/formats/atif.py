@@ -16,16 +16,17 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import TypeAlias
 
-from ascribe.sessions.formats.calls import one_group, seconds
-from ascribe.sessions.formats.records import (
+from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.files import read_records
+from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.records import (
     Message,
     Record,
     content,
-    read_records,
     tool_call,
 )
-from ascribe.sessions.formats.scores import Score
-from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.scores import Score
+from ascribe.sessions.reading.traces import one_group, seconds
 
 ROLES = {"agent": "assistant", "user": "user", "system": "system"}
 MISSING = "is not among the files given; give the folder of the trial, or remove the reference"
@@ -215,3 +216,15 @@ def _reward(trial: Path) -> Record:
             raise Record(None, text).error("it must be a number") from error
     whole = _beside(trial / "verifier" / "reward.json")
     return whole.get("reward") if isinstance(whole.value, dict) else whole
+
+
+FORMAT = Format(
+    "atif",
+    "Harbor ATIF",
+    "schema_version=ATIF.*",
+    read,
+    example="formats/atif",
+    session=session,
+    scores=scores,
+    beside=("result.json", "reward.json", "config.json"),
+)

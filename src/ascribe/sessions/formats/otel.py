@@ -10,14 +10,15 @@ is an evaluation (``gen_ai.evaluation.result``, or one of OpenInference), its ta
 a usual name. Few-shot examples in a prompt are not told apart from responses.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ascribe.sessions.formats import openinference
-from ascribe.sessions.formats.calls import Chat, Kind, Span, from_spans, seconds
-from ascribe.sessions.formats.chats import GROUPS
-from ascribe.sessions.formats.records import (
+from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading import openinference
+from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.names import GROUPS
+from ascribe.sessions.reading.records import (
     Message,
     Record,
     canonical,
@@ -26,8 +27,8 @@ from ascribe.sessions.formats.records import (
     parse,
     tool_call,
 )
-from ascribe.sessions.formats.scores import Score
-from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.scores import Score
+from ascribe.sessions.reading.traces import Chat, Kind, Span, from_spans, seconds
 
 KINDS: dict[str, Kind] = {
     **dict.fromkeys(("chat", "generate_content", "text_completion", "LLM"), "call"),
@@ -45,14 +46,6 @@ EMPTY = (
     "the span of a call has none; record contents, for instance with "
     "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true"
 )
-
-
-def recognises(record: Mapping[str, Any]) -> bool:
-    """Whether it is a span or a batch of them."""
-    context = record.get("context")
-    own = isinstance(context, dict) and context.keys() >= {"trace_id", "span_id"}
-    spans = own or record.keys() >= {"traceId", "spanId"}
-    return isinstance(record.get("resourceSpans"), list) or (spans and "attributes" in record)
 
 
 def split(record: Record) -> Iterator[Record]:
@@ -221,3 +214,21 @@ def _messages(record: Record) -> list[Message]:
     value = {"role": role, "content": "\n".join(texts), "tool_calls": calls or None}
     turn = message(replace(record, value=value))
     return [*results, turn | ({"reasoning_content": "\n".join(thoughts)} if thoughts else {})]
+
+
+RECORDS = (
+    "context.trace_id context.span_id attributes | traceId spanId attributes | resourceSpans:list"
+)
+FORMAT = Format(
+    "otel",
+    "OpenTelemetry spans",
+    RECORDS,
+    read,
+    example="sessions/spans.jsonl",
+    session=session,
+    trace=trace,
+    split=split,
+    scores=scores,
+    field=field,
+    identity="span",
+)

@@ -8,27 +8,17 @@ has no reward: give it with ``reward``. The task is the folder if the file is ca
 SWE-agent does; else tasks are told apart by their prompts.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import takewhile
-from typing import Any
 
-from ascribe.sessions.formats.chats import conversation
-from ascribe.sessions.formats.records import Message, Record, canonical, message
 from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.names import conversation
+from ascribe.sessions.reading.records import Message, Record, canonical, message
 
 LIMITS = ("exit_cost", "exit_context", "exit_total_execution_time", "exit_command_timeout")
 START = "start"
 """The key of a first step before which no state was taken."""
-
-
-def recognises(record: Mapping[str, Any]) -> bool:
-    """Whether there are steps with an action and an observation."""
-    steps = record.get("trajectory")
-    return (
-        isinstance(steps, list)
-        and "info" in record
-        and all(isinstance(each, dict) and "action" in each for each in steps[:1])
-    )
 
 
 def read(record: Record) -> Iterator[Conversation]:
@@ -74,3 +64,13 @@ def _step(step: Record) -> list[Message]:
         turn["reasoning_content"] = step.get("thought").text()
     seen = step.get("observation")
     return [turn, {"role": "tool", "content": seen.text()}] if seen else [turn]
+
+
+FORMAT = Format(
+    "swe-agent",
+    "SWE-agent trajectories",
+    r"trajectory.0.action info | trajectory=\[\] info",
+    read,
+    example="formats/swe_agent.jsonl",
+    beside=("preds.json",),
+)

@@ -9,9 +9,10 @@ the version is the agent's implementation and its model, if the file says these.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ascribe.sessions.formats.chats import conversation
-from ascribe.sessions.formats.records import Message, Record, message
 from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.names import conversation
+from ascribe.sessions.reading.records import Message, Record, message
 
 LIMITS = ("max_steps", "too_many_errors", "timeout")
 CRASHES = ("agent_error", "infrastructure_error", "unexpected_error")
@@ -55,3 +56,8 @@ def _messages(records: list[Record]) -> Iterator[Message]:
                 yield {"role": "tool", "content": text, "tool_call_id": call}
             elif role == "assistant" or (role != "tool" and not calls.value):
                 yield message(each, sampled=bool(place or calls.value))
+
+
+FORMAT = Format(
+    "tau2", "tau2 simulations", "task_id messages reward_info", read, example="formats/tau2.json"
+)

@@ -8,9 +8,10 @@ is named by the file alone, up to the range of tasks in its name.
 from collections.abc import Iterator
 from hashlib import blake2b
 
-from ascribe.sessions.formats.chats import conversation
-from ascribe.sessions.formats.records import Record, message
 from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.names import conversation
+from ascribe.sessions.reading.records import Record, message
 
 
 def read(record: Record) -> Iterator[Conversation]:
@@ -26,3 +27,12 @@ def read(record: Record) -> Iterator[Conversation]:
         version=record.path.stem.partition("_range_")[0],
         crashed=bool(record.get("info.error")),
     )
+
+
+FORMAT = Format(
+    "tau-bench",
+    "tau-bench results",
+    "task_id reward info traj",
+    read,
+    example="formats/tau_bench.json",
+)

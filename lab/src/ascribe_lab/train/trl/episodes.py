@@ -26,7 +26,7 @@ from trl.models import unwrap_model_for_generation
 from ascribe.engines.inputs import refuse_unknown
 from ascribe.engines.trl.trainer import AscribeTrainer, Sequences, Tensors, check_trl
 from ascribe.estimators import DEFAULT, Recipe
-from ascribe.fingerprints import FloatMatrix
+from ascribe.groups.fingerprints import FloatMatrix
 from ascribe.sessions import Merged, Spans, merge
 from ascribe.steps.arrays import Bools, Floats
 from ascribe.steps.errors import InputError

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
-from ascribe.sessions.formats.chats import prompt_name
-from ascribe.sessions.formats.openai import converted
-from ascribe.sessions.formats.records import Message, Record, parse
 from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.chats import converted
+from ascribe.sessions.reading.names import prompt_name
+from ascribe.sessions.reading.records import Message, Record, parse
 from ascribe.steps.errors import InputError
 from ascribe.steps.problems import TableError
 

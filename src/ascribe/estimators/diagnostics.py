@@ -64,7 +64,7 @@ class ToolCredit:
         gradient_share: their share of the summed absolute advantage of all steps.
 
     Example:
-        >>> from ascribe.diagnostics import credit_per_tool
+        >>> from ascribe.estimators.diagnostics import credit_per_tool
         >>> call = {"action": '{"name": "go", "arguments": {}}'}
         >>> calls = [row | call for row in table.to_dicts()]
         >>> credit_per_tool(StepTable.from_dicts(calls), credit)["go"].steps
@@ -238,7 +238,7 @@ def credit_per_tool(table: StepTable, credit: Credit) -> dict[str, ToolCredit]:
     Tools that one step calls together are joined by ``+``; steps without a call count as ``text``.
 
     Example:
-        >>> from ascribe.diagnostics import credit_per_tool
+        >>> from ascribe.estimators.diagnostics import credit_per_tool
         >>> call = {"action": '{"name": "go", "arguments": {}}'}
         >>> calls = [row | call for row in table.to_dicts()]
         >>> list(credit_per_tool(StepTable.from_dicts(calls), credit))

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ascribe.fingerprints.actor import actor, actor_layers
+from ascribe_lab.calibrate.actor import actor, actor_layers
 
 pytestmark = pytest.mark.unit
 

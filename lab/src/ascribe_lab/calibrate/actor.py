@@ -13,8 +13,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from ascribe.fingerprints import FloatMatrix
-from ascribe.fingerprints.capture import (
+from ascribe.engines.capture import (
     Capture,
     Module,
     Take,
@@ -24,6 +23,7 @@ from ascribe.fingerprints.capture import (
     decoder_blocks,
     padded,
 )
+from ascribe.groups.fingerprints import FloatMatrix
 from ascribe.steps.arrays import Objects
 from ascribe.steps.errors import InputError
 

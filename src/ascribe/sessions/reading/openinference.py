@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from ascribe.sessions.formats.records import Message, Record, message
+from ascribe.sessions.reading.records import Message, Record, message
 
 SCORE = re.compile(r"(\w+\.)?evaluations\.\d+\.evaluation\.score")
 DEEPEST = 12

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ascribe.fingerprints import FloatMatrix
+from ascribe.groups.fingerprints import FloatMatrix
 from ascribe.steps import segments
 from ascribe.steps.arrays import Ints
 

@@ -11,8 +11,8 @@ from hashlib import blake2b
 from typing import Any
 
 from ascribe.sessions.forest import message_key
-from ascribe.sessions.formats.records import Message, Record, content, digest
 from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.records import Message, Record, content, digest
 
 GROUPS = (
     *("group", "task", "task_id", "instance_id", "example_id", "problem_id", "prompt_id"),

@@ -14,23 +14,22 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ascribe.sessions.copies import Copies, better, earned
-from ascribe.sessions.formats.calls import seconds
-from ascribe.sessions.formats.chats import TIMES
-from ascribe.sessions.formats.known import CHATS, FORMATS, Format
-from ascribe.sessions.formats.records import STEPS, Record, read_records
-from ascribe.sessions.formats.rewards import SessionRewards
-from ascribe.sessions.formats.scores import Score, choose_name, latest
 from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.files import SUFFIXES, read_records
+from ascribe.sessions.reading.format import Format, error, format_of, formats, named
+from ascribe.sessions.reading.names import TIMES
+from ascribe.sessions.reading.records import Record
+from ascribe.sessions.reading.rewards import SessionRewards
+from ascribe.sessions.reading.scores import Score, choose_name, latest
+from ascribe.sessions.reading.traces import seconds
 from ascribe.sessions.tables import session_rewards
 from ascribe.sessions.tasks import Questions
 from ascribe.steps.balance import Balance
 from ascribe.steps.errors import InputError
 from ascribe.steps.files import Progress
-from ascribe.steps.hints import option, unknown
+from ascribe.steps.hints import option
 from ascribe.steps.problems import Problem, ProblemKind, TableError, counted, one_line
 
-SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".eval", ".traj", ".parquet")
-CHAT_FORMATS = tuple(FORMATS[name] for name in CHATS)
 RewardsOf = Literal["call", "session"]
 """What the rewards of a log belong to."""
 
@@ -49,20 +48,7 @@ class How:
     same_task: bool = False
 
 
-def error(detail: str) -> TableError:
-    """The error for files in which there is no session."""
-    return TableError([Problem(ProblemKind.NO_CONVERSATIONS, detail)])
-
-
 # Files.
-
-
-def format_of(record: Record) -> str | None:
-    """The format of a record; None for a row of a table of steps, and for an unknown one."""
-    value = record.value
-    if not isinstance(value, dict) or value.keys() >= STEPS:
-        return None
-    return next((name for name, each in FORMATS.items() if each.recognises(value)), None)
 
 
 class _Bad(NamedTuple):
@@ -73,15 +59,16 @@ class _Bad(NamedTuple):
     error: TableError | None
 
 
-def find_files(paths: Iterable[Path], how: How, balance: Balance) -> dict[str, list[Path]]:
+def find_files(
+    paths: Iterable[Path], how: How, balance: Balance, rewards: Path | None = None
+) -> dict[str, list[Path]]:
     """The files to read, those of a folder by name, by their formats.
 
     Raises:
         TableError: for a file that cannot be read, unless it is to be read past.
         OSError: if a file cannot be opened.
     """
-    if how.form is not None and how.form not in FORMATS:
-        raise unknown("format", how.form, FORMATS)
+    asked = None if how.form is None else named(how.form)
     found: dict[str, list[Path]] = {}
     bad: list[_Bad] = []
     given = list(paths)
@@ -90,15 +77,17 @@ def find_files(paths: Iterable[Path], how: How, balance: Balance) -> dict[str, l
         for each in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if each.is_dir():
                 continue
+            if rewards is not None and each.samefile(rewards):
+                continue
             balance.see("file")
-            if path.is_dir() and (kind := _not_for_us(each, path, how)):
+            if path.is_dir() and (kind := _not_for_us(each, path, asked)):
                 balance.leave_out("file", kind, each.name)
             elif first := once.before(each):
                 balance.leave_out("file", "the same bytes as another", f"{each.name}: {first.name}")
             elif (name := _read_as(each, how, bad, alone=each is path)) is not None:
                 found.setdefault(name, []).append(each)
     # Some formats keep other files beside their sessions.
-    beside = {name for form in found for name in FORMATS[form].beside}
+    beside = {name for form in found for name in named(form).beside}
     aside = [one for one in bad if one.reason == "another format" and one.path.name in beside]
     bad = [one for one in bad if one not in aside]
     for one in aside:
@@ -110,16 +99,16 @@ def find_files(paths: Iterable[Path], how: How, balance: Balance) -> dict[str, l
     if not found:
         raise error(
             f"{one_line(given[0])} holds no session of a known format; name it with "
-            f"{option('form')}: {', '.join(FORMATS)}"
+            f"{option('form')}: {', '.join(formats())}"
         )
     return found
 
 
-def _not_for_us(path: Path, folder: Path, how: How) -> str:
+def _not_for_us(path: Path, folder: Path, asked: Format | None) -> str:
     """Why a file of a folder is not opened; empty if it is."""
     if path.is_symlink():
         return "a symbolic link"
-    if how.form is not None and path.name in FORMATS[how.form].beside:
+    if asked is not None and path.name in asked.beside:
         return "beside the sessions"
     hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
     return "" if path.name.endswith(SUFFIXES) and not hidden else "another kind of file"
@@ -157,7 +146,8 @@ def _read_as(path: Path, how: How, bad: list[_Bad], *, alone: bool) -> str | Non
         cut = any(each.kind is ProblemKind.CUT_OFF for each in problem.problems)
         bad.append(_Bad(path, "cut off" if cut else "damaged", problem))
         return None
-    name = None if first is None else format_of(first)
+    form = None if first is None else format_of(first)
+    name = form.name if form else None
     if how.form is not None and (alone or name in (None, how.form)) and first is not None:
         return how.form
     if name is None or how.form is not None:
@@ -174,7 +164,7 @@ def _refusal(bad: Sequence[_Bad], good: int, given: Sequence[Path], how: How) ->
     if not good and all(each.reason in ("another format", "no record") for each in bad):
         return error(
             f"{one_line(given[0])} holds no session of a known format; name it with "
-            f"{option('form')}: {', '.join(FORMATS)}"
+            f"{option('form')}: {', '.join(formats())}"
         )
     names = ", ".join(f"{one_line(each.path.name, 60)} ({each.reason})" for each in bad[:5])
     more = f" and {len(bad) - 5:,} more" if len(bad) > 5 else ""
@@ -366,10 +356,10 @@ class Reader:
     def _conversations(self, records: Sequence[Record]) -> list[Conversation]:
         """The conversations of a session, or of a record, with the fields that the caller named."""
         form, how, record = self.form, self.how, records[-1]
-        if form in CHAT_FORMATS:
-            self.also |= {name: None for name in [format_of(records[0])] if name in CHATS}
+        if form.family and (own := format_of(records[0], form.family)):
+            self.also[own.name] = None
         with record.refusing():
-            conversations = list(form.read(record if form.session is None else records))
+            conversations = list(form.reads(record if form.session is None else records))
         if how.group is not None:
             name = self._named(records, how.group, required=True).name()
             conversations = [replace(each, group=name, task=None) for each in conversations]

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from ascribe.fingerprints import FloatMatrix, normalised
+from ascribe.groups.fingerprints import FloatMatrix, normalised
 from ascribe.steps.arrays import Objects
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
