@@ -278,3 +278,15 @@ def test_a_copied_file_counts_once_as_a_whole(tmp_path: Path) -> None:
     again = called(4, lambda n: "call_b8Cr5y2X")
     lines(tmp_path, rows[0], again, *rows[4:7], name="b.jsonl")
     assert len(returns(import_files([tmp_path]))) == 13, "another run, with one session of a.jsonl"
+
+
+def test_attempts_in_files_of_their_own_all_count(tmp_path: Path) -> None:
+    """Short answers make equal files, as they make equal lines of one file."""
+    for number, (answer, reward) in enumerate(zip("888897", (1, 1, 1, 1, 0, 0), strict=True)):
+        chat_ = chat(answer, task="t", reward=reward)
+        (tmp_path / f"{number}.json").write_text(json.dumps(chat_))
+    imported = import_files([tmp_path])
+    assert (len(returns(imported)), sum(returns(imported).values())) == (6, 4)
+    first = tmp_path / "0.json"
+    again = import_files([first, tmp_path / ".." / tmp_path.name / "0.json"])
+    assert len(returns(again)) == 1

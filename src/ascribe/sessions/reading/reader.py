@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -115,7 +116,11 @@ def _not_for_us(path: Path, folder: Path, asked: Format | None) -> str:
 
 
 class _Once:
-    """Files that have the same bytes as an earlier one; only those of one size are read."""
+    """Files that are an earlier one, or have its bytes; only those of one size are read.
+
+    A file with one record says no more than its session, of which words alone prove nothing: two
+    attempts may have answered the same, or have crashed alike.
+    """
 
     def __init__(self) -> None:
         self.of_size: dict[int, list[Path]] = {}
@@ -124,9 +129,11 @@ class _Once:
     def before(self, path: Path) -> Path | None:
         others = self.of_size.setdefault(path.stat().st_size, [])
         same = [each for each in others if self._digest(each) == self._digest(path)]
-        if not same:
+        copied = same[:1] if same and _has_several(path) else []
+        copied = [each for each in same if each.samefile(path)] or copied
+        if not copied:
             others.append(path)
-        return same[0] if same else None
+        return copied[0] if copied else None
 
     def _digest(self, path: Path) -> bytes:
         if path not in self.digests:
@@ -136,6 +143,14 @@ class _Once:
                     digest.update(block)
             self.digests[path] = digest.digest()
         return self.digests[path]
+
+
+def _has_several(path: Path) -> bool:
+    """Whether a file has several records; also one that cannot be read, of which one is enough."""
+    try:
+        return len(list(islice(read_records(path), 2))) > 1
+    except TableError:
+        return True
 
 
 def _read_as(path: Path, how: How, bad: list[_Bad], *, alone: bool) -> str | None:
