@@ -32,9 +32,9 @@ def read(record: Record) -> Iterator[Conversation]:
     keys = [canonical(step.get("state").value) if step.get("state") else None for step in steps]
     if any(isinstance(step.get("state").value, dict) for step in steps):
         keys = [START, *keys[:-1]]
-    folder = record.path.absolute().parent
+    folder = record.file.absolute().parent
     run = {"group": folder.name, "trajectory": folder.parent.name}
-    if folder.name != record.path.stem:
+    if folder.name != record.file.stem:
         run = {"trajectory": record.short()}
     # What was submitted is graded, also where a limit made the agent submit it.
     status = str(record.get("info.exit_status").value)

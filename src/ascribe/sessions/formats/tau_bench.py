@@ -24,7 +24,7 @@ def read(record: Record) -> Iterator[Conversation]:
         group=number,
         task=f"{number} {digest}" if told else None,
         trajectory=record.get("trial").name(),
-        version=record.path.stem.partition("_range_")[0],
+        version=record.file.stem.partition("_range_")[0],
         crashed=bool(record.get("info.error")),
     )
 

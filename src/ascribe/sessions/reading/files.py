@@ -272,6 +272,9 @@ def entries(whole: Record) -> Iterator[Record]:
             keys = {each[0].field.partition("[")[0].partition(".")[0] for each in found}
             beside = {key: each for key, each in whole.value.items() if key not in keys}
             for each in found:
+                if (other := _holds(each, generic=generic)) != name:
+                    detail = f"it holds records of two formats, {name} and {other}"
+                    raise whole.error(detail, hint="write each in a file of its own")
                 if _holds(each, generic=generic) == name:
                     yield from (replace(one, beside=beside) for one in each)
             return
@@ -324,9 +327,13 @@ def _members(path: Path, bad: OnBad) -> Iterator[Record]:
             if number >= MAX_MEMBERS:
                 raise Record(None, path).error(f"more than {MAX_MEMBERS:,} files")
             parts = PurePosixPath(name).parts
-            if kind_of(name) not in TEXTS or any(each.startswith(".") for each in parts):
+            if not name.endswith(SUFFIXES) or any(each.startswith(".") for each in parts):
                 continue
             member = one_line(name, 200)
+            if kind_of(name) not in TEXTS:
+                inner = Record(None, path, 0, member)
+                bad(inner.error("not read inside of an archive", hint="unpack the archive"))
+                continue
             try:
                 with unpacked(file, PurePosixPath(name)) as plain:
                     content = _limited(plain, path, member)

@@ -389,7 +389,7 @@ class Reader:
         if how.rewards == "call":
             steps = [(each, each.extra.get("rewards")) for each in conversations]
             conversations = [replace(e, reward=None, rewards=r) if r else e for e, r in steps]
-        conversations = [replace(each, path=record.path) for each in conversations]
+        conversations = [replace(each, path=record.file) for each in conversations]
         with record.refusing():
             session_rewards(conversations, {})
             for each in conversations:
@@ -408,7 +408,7 @@ class Reader:
     def _check_field(self, conversations: Sequence[Conversation], record: Record) -> None:
         """Refuse a reward that another field holds than in the records of its file before it."""
         for name in filter(None, (each.extra.get("reward") for each in conversations)):
-            known, place = self.fields.setdefault(record.path, (name, record.place()))
+            known, place = self.fields.setdefault(record.file, (name, record.place()))
             if name != known:
                 detail = f"its reward is in {name}, that of {place} in {known}, a different number"
                 raise record.error(detail, hint=f"name one of them: {option('reward', known)}")
@@ -492,7 +492,7 @@ def session_and_trace(record: Record, form: Format) -> tuple[Hashable, Hashable]
     session = form.session(record) if form.session else None
     trace = form.trace(record) if form.trace else None
     if session is None and trace is None:  # a session of its own
-        trace = record.path, record.line, record.field
+        trace = record.file, record.line, record.field
     return (
         None if session is None else ("session", session),
         None if trace is None else ("trace", trace),
