@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 
 from ascribe_lab.calibrate.actor import actor, actor_layers
+from tests.fingerprints.conftest import tiny
 
 pytestmark = pytest.mark.unit
 
 TEXTS = ["You are in the hall.", "a", "", "You see a key and a door.", "a", "Go north, then west."]
+
+
+@pytest.fixture
+def model() -> Any:
+    return tiny()
 
 
 class Letters:

@@ -10,8 +10,6 @@ from typing import Annotated, Any
 from rich.table import Table
 from typer import Argument, Option
 
-from ascribe.archives.convert import write_sessions
-from ascribe.archives.places import Place, check_output
 from ascribe.cli import options, screen
 from ascribe.sessions.formats import Imported, SessionOptions, import_files, import_parts
 from ascribe.steps.check import arrange, no_response
@@ -64,6 +62,8 @@ def import_(
         screen.check_suffix(out)
         screen.keep_inputs(files, [out], force=force)
     else:
+        from ascribe.archives.places import Place, check_output
+
         with screen.exits(files[0]):
             check_output(Place.of(out), map(Place.of, files), force=force)
     with (
@@ -90,6 +90,8 @@ def import_(
 
 def _write_parts(parts: Iterator[Imported], folder: Path) -> tuple[Imported, dict[str, Any]]:
     """Write each table to a file of the folder; returns the first one, and the facts about all."""
+    from ascribe.archives.convert import write_sessions
+
     first = next(parts)
     totals: Counter[str] = Counter()
     groups: set[str] = set()

@@ -159,11 +159,10 @@ def compare_versions(
         ValueError: if no task was attempted by both.
 
     Example:
-        >>> from ascribe.decisions.versions import compare_versions
-        >>> other = StepTable.from_dicts(row | {"group": "pear"} for row in table.to_dicts())
-        >>> both = StepTable.from_dicts([*table.to_dicts(), *other.to_dicts()])
-        >>> compare_versions(both, table).missing
-        {'pear': 'the new version has no session of it'}
+        >>> worse = StepTable.from_dicts(row | {"reward": 0.0} for row in table.to_dicts())
+        >>> found = ascribe.compare_versions(table, worse)
+        >>> found.missing, found.changes[0].text.partition(" (")[0]
+        ({}, 'over 1 task of both versions: won 33 % of 3 before, 0 % of 3 now')
     """
     rng = np.random.default_rng(0) if rng is None else rng
     tried = attempts(_joined(old, new))

@@ -192,6 +192,9 @@ def _readable_calls(text: str) -> str:
 
 def _call_texts(text: str) -> tuple[list[str], int]:
     """The JSON of calls, and the number of opening tags; 0 if the response is JSON as a whole."""
+    if "<" not in text:  # as most are
+        outside = text.strip()
+        return [outside] if outside.startswith(("{", "[")) else [], 0
     _, parts = split_thoughts(text)
     bodies, opened = tag_bodies(parts, "tool_call")
     outside = "\n".join(parts).strip()

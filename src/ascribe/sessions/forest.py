@@ -194,6 +194,13 @@ def message_key(message: Message) -> str:
     return f"{role}\0{text_of(message.get('content')).strip()}"
 
 
+def _keys(conversations: Sequence[Conversation]) -> list[list[str]]:
+    """The keys of all messages; of one that conversations share, made once."""
+    shared = {id(message): message for each in conversations for message in each.messages}
+    keys = {number: message_key(message) for number, message in shared.items()}
+    return [[keys[id(message)] for message in each.messages] for each in conversations]
+
+
 MAIN = "main"
 ASSISTANT = "assistant\0"
 INSTRUCTIONS = ("system\0", "developer\0")
@@ -212,7 +219,7 @@ class _Session:
         known = [0.0 if time is None or untimed else time for time in times]
         self.order = sorted(range(len(known)), key=lambda number: (known[number], number))
         self.rank = {number: rank for rank, number in enumerate(self.order)}
-        self.keys = [[message_key(message) for message in each.messages] for each in conversations]
+        self.keys = _keys(conversations)
         self.prefixes = [_prefixes(keys) for keys in self.keys]
         self._drop_repeats()
         self.places = [each.steps for each in self.conversations]

@@ -39,7 +39,8 @@ class Questions:
                 self._name(each.group, each.task, each.path)
             elif each.task is None and each.path is not None:
                 of_task = sessions[each.group]
-                of_task.setdefault((each.path, each.trajectory), question(each))
+                if (each.path, each.trajectory) not in of_task:
+                    of_task[each.path, each.trajectory] = question(each)
         for group, questions in sessions.items():
             of_file = self.asked.setdefault(group, {})
             for (path, _), text in questions.items():

@@ -446,7 +446,10 @@ def _is_array(column: Column, kinds: str, dimensions: int = 1) -> TypeGuard[npt.
 
     A masked array is not: its values also hold what is masked.
     """
-    if not isinstance(column, np.ndarray) or isinstance(column, np.ma.MaskedArray):
+    if not isinstance(column, np.ndarray):
+        return False
+    # A plain array needs no look at ``numpy.ma``, which takes long to import.
+    if type(column) is not np.ndarray and isinstance(column, np.ma.MaskedArray):
         return False
     return column.ndim == dimensions and column.dtype.kind in kinds
 

@@ -37,7 +37,9 @@ HEADER = "header.json"
 ZSTANDARD = 93
 """The number of a compression that ``zipfile`` learned in Python 3.14."""
 LINES = (".jsonl", ".ndjson")
-TEXTS = (*LINES, ".json", ".traj", ".csv", ".tsv")
+DOCUMENTS = (".json", ".traj")
+"""Suffixes of files that are parsed as a whole."""
+TEXTS = (*LINES, *DOCUMENTS, ".csv", ".tsv")
 PACKED = ("", ".gz", ".zst")
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst")
 SUFFIXES = (*(text + packed for text in TEXTS for packed in PACKED), *ARCHIVES, ".eval", ".parquet")

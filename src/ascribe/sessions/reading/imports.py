@@ -20,6 +20,7 @@ from ascribe.sessions.messages import Conversation, State
 from ascribe.sessions.reading.files import SUFFIXES, read_records
 from ascribe.sessions.reading.format import error, format_of, named
 from ascribe.sessions.reading.reader import (
+    Documents,
     How,
     Reader,
     RewardsOf,
@@ -29,7 +30,7 @@ from ascribe.sessions.reading.reader import (
 )
 from ascribe.sessions.reading.rewards import SessionRewards
 from ascribe.sessions.reading.states import Choice, ChosenState, choose
-from ascribe.sessions.tables import owners_of_rows, to_table
+from ascribe.sessions.tables import owners_of_rows, to_tables
 from ascribe.steps.arrays import Floats
 from ascribe.steps.atomic import replacing
 from ascribe.steps.balance import Balance
@@ -309,7 +310,8 @@ def import_parts(
         skip_bad=skip_bad,
         same_task=same_task,
     )
-    found = find_files(places, how, balance, None if csv is None else csv.path)
+    documents = Documents()
+    found = find_files(places, how, balance, documents, None if csv is None else csv.path)
     # A trajectory that may go on in the next record is in one table.
     continued = any(named(name).continued for name in found)
     limit = math.inf if most_steps is None or continued else most_steps
@@ -332,7 +334,7 @@ def import_parts(
         return replace(imported, arguments=arguments, balance=balance, sizes=sizes, unread=unread)
 
     for name, files in found.items():
-        reader = Reader(named(name), how, balance, csv, seen, unread=unread)
+        reader = Reader(named(name), how, balance, documents, csv, seen, unread=unread)
         for conversations in reader.sessions(files, progress):
             if steps >= limit and (imported := table(whole=False)):
                 state, key = imported.state, imported.chosen.key
@@ -362,18 +364,19 @@ def _imported(
     """The table of conversations; of a part, with that state alone."""
     forest = link(conversations)
     conversations = forest.conversations
-    tables = {}
+    choices: list[State] = []
     only = "observation" if state == "cleaned" else state
     for choice in get_args(State):
         has_keys = choice != "key" or all(
             conversation.states is not None for conversation in conversations
         )
         if has_keys and (whole or only in (None, choice)):
-            tables[choice] = to_table(forest, choice)
-    if only is not None and only not in tables:
+            choices.append(choice)
+    if only is not None and only not in choices:
         raise error(
             f"{named(names[0]).title} have no keys of states; choose another {option('state')}"
         )
+    tables = to_tables(forest, choices)
     iteration = [each.extra.get("iteration") for each in owners_of_rows(conversations)]
     if None not in iteration:
         numbers = np.array(iteration, dtype=np.int64)

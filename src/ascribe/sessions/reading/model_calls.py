@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ascribe.sessions.messages import Conversation
+from ascribe.sessions.messages import Conversation, changed
 from ascribe.sessions.reading import names
 from ascribe.sessions.reading.chats import RESPONSES, chat, converted
 from ascribe.sessions.reading.names import SESSIONS, usual
@@ -65,10 +65,10 @@ def read(records: Sequence[Record]) -> Iterator[Conversation]:
                 time=seconds(record.get("timestamp")),
             )
             cut = [len(call.steps) - 1] if "length" in ends else []
-            (value,) = [each.value for each in scores(record)] or [replace(record, value=None)]
-            whole = replace(call, reward=value.optional_number())
+            value = next((each.value for each in scores(record)), None)
+            whole = changed(call, reward=value.optional_number() if value else None)
             extra = {"record": place} | ({} if named else names.ends(whole, group))
-            calls.append(replace(call, truncated_turns=cut, extra=extra))
+            calls.append(changed(call, truncated_turns=cut, extra=extra))
     yield from in_session(calls, name, group or (name.rpartition(":")[0] if named else None))
 
 

@@ -6,12 +6,12 @@ the task, conversations with the same prompt form a group.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
 from ascribe.sessions.forest import message_key
-from ascribe.sessions.messages import Conversation
+from ascribe.sessions.messages import Conversation, changed
 from ascribe.sessions.reading.records import Message, Record, content, digest
 
 GROUPS = (
@@ -61,7 +61,7 @@ def conversation(record: Record, messages: Sequence[Message], **known: Any) -> C
     extra = ends(whole, named) if named or group else {}
     if reward and "reward" not in known:
         extra["reward"] = last_name(reward)
-    return replace(whole, extra=extra)
+    return changed(whole, extra=extra) if extra else whole
 
 
 def version(record: Record) -> str | None:
@@ -90,12 +90,21 @@ def with_system(record: Record, messages: list[Message]) -> list[Message]:
 
 def usual(record: Record, names: Sequence[str]) -> Record:
     """The first of these entries of the record, its metadata or its info; else a null."""
-    for inside in (record, record.get("metadata"), record.get("info")):
-        if isinstance(inside.value, dict):
+    value = record.value if isinstance(record.value, dict) else record.mapping() if record else {}
+    for part in ("", "metadata", "info"):
+        inside = value.get(part) if part else value
+        if isinstance(inside, dict) and not inside.keys().isdisjoint(_first_parts(tuple(names))):
             for name in names:
-                if name.partition(".")[0] in inside.value and (entry := at(inside, name)):
+                known = name.partition(".")[0] in inside
+                if known and (entry := at(record.get(part) if part else record, name)):
                     return entry
-    return replace(record, value=None, field=names[0])
+    return Record(None, record.path, record.line, names[0], record.beside)
+
+
+@lru_cache(maxsize=64)
+def _first_parts(names: tuple[str, ...]) -> frozenset[str]:
+    """The first part of each path."""
+    return frozenset(name.partition(".")[0] for name in names)
 
 
 def last_name(record: Record) -> str:
@@ -105,9 +114,11 @@ def last_name(record: Record) -> str:
 
 def at(record: Record, name: str) -> Record:
     """The entry at a path; a null if something on it is no object."""
-    first, _, rest = name.partition(".")
     if not isinstance(record.value, dict):
-        return replace(record, value=None)
+        return Record(None, record.path, record.line, record.field, record.beside)
+    if "." not in name:
+        return record.get(name)
+    first, _, rest = name.partition(".")
     return at(record.get(first), rest) if rest else record.get(first)
 
 

@@ -10,13 +10,13 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ascribe.sessions.copies import Copies, better, earned
-from ascribe.sessions.messages import Conversation
-from ascribe.sessions.reading.files import SUFFIXES, read_records
+from ascribe.sessions.messages import Conversation, changed
+from ascribe.sessions.reading.files import DOCUMENTS, SUFFIXES, OnBad, read_records
 from ascribe.sessions.reading.format import Format, error, format_of, formats, named
 from ascribe.sessions.reading.names import TIMES
 from ascribe.sessions.reading.records import Record
@@ -60,8 +60,38 @@ class _Bad(NamedTuple):
     error: TableError | None
 
 
+@dataclass
+class Documents:
+    """Documents of JSON that were parsed to see their format, so that most are parsed once.
+
+    Attributes:
+        room: bytes of the files that may still be kept.
+        parsed: the records of those that are kept.
+    """
+
+    room: int = 64 << 20
+    parsed: dict[Path, Iterator[Record]] = field(default_factory=dict)
+
+    def first(self, path: Path) -> Record | None:
+        """The first record of a file."""
+        records = read_records(path)
+        first = next(records, None)
+        if path.suffix in DOCUMENTS and first and (size := path.stat().st_size) <= self.room:
+            self.room -= size
+            self.parsed[path] = chain([first], records)
+        return first
+
+    def records(self, path: Path, bad: OnBad) -> Iterator[Record]:
+        """The records of a file; see ``read_records``."""
+        return self.parsed.pop(path, None) or read_records(path, bad)
+
+
 def find_files(
-    paths: Iterable[Path], how: How, balance: Balance, rewards: Path | None = None
+    paths: Iterable[Path],
+    how: How,
+    balance: Balance,
+    documents: Documents,
+    rewards: Path | None = None,
 ) -> dict[str, list[Path]]:
     """The files to read, those of a folder by name, by their formats.
 
@@ -85,7 +115,7 @@ def find_files(
                 balance.leave_out("file", kind, each.name)
             elif first := once.before(each):
                 balance.leave_out("file", "the same bytes as another", f"{each.name}: {first.name}")
-            elif (name := _read_as(each, how, bad, alone=each is path)) is not None:
+            elif (name := _read_as(each, how, bad, documents, alone=each is path)) is not None:
                 found.setdefault(name, []).append(each)
     # Some formats keep other files beside their sessions.
     beside = {name for form in found for name in named(form).beside}
@@ -153,10 +183,12 @@ def _has_several(path: Path) -> bool:
         return True
 
 
-def _read_as(path: Path, how: How, bad: list[_Bad], *, alone: bool) -> str | None:
+def _read_as(
+    path: Path, how: How, bad: list[_Bad], documents: Documents, *, alone: bool
+) -> str | None:
     """The format to read a file as; None if it is bad, or of another format than was asked for."""
     try:
-        first = next(read_records(path), None)
+        first = documents.first(path)
     except TableError as problem:
         cut = any(each.kind is ProblemKind.CUT_OFF for each in problem.problems)
         bad.append(_Bad(path, "cut off" if cut else "damaged", problem))
@@ -202,6 +234,7 @@ class Reader:
         form: the format.
         how: the options.
         balance: what was seen, used and left out.
+        documents: files that are parsed already.
         csv: rewards by the names of sessions.
         seen: names of sessions, and ends of conversations, that were there before.
         score: the name of the score that is the reward, of several.
@@ -214,6 +247,7 @@ class Reader:
     form: Format
     how: How
     balance: Balance
+    documents: Documents
     csv: SessionRewards | None = None
     seen: set[tuple[Any, ...]] = field(default_factory=set)
     score: str = ""
@@ -236,7 +270,7 @@ class Reader:
                 self.balance.see("record")
                 self.balance.leave_out("record", _reason(problem), problem.problems[0].detail)
 
-        for record in read_records(file, bad):
+        for record in self.documents.records(file, bad):
             try:
                 if not isinstance(record.value, dict):
                     raise record.error("it must be an object")
@@ -389,11 +423,12 @@ class Reader:
         if how.rewards == "call":
             steps = [(each, each.extra.get("rewards")) for each in conversations]
             conversations = [replace(e, reward=None, rewards=r) if r else e for e, r in steps]
-        conversations = [replace(each, path=record.file) for each in conversations]
+        conversations = [changed(each, path=record.file) for each in conversations]
         with record.refusing():
             session_rewards(conversations, {})
+            checked: set[int] = set()
             for each in conversations:
-                each.check()
+                each.check(checked)
                 # Pairs of whether a conversation ends there, and where: none may end in another.
                 parts, refusal = each.extra.get("parts", ((), ""))
                 if any((not last, mark) in self.seen for last, mark in parts):
@@ -464,7 +499,7 @@ class Reader:
             values = [score.value for score in given]
             added = self.of_calls and not snapshots
             reward = None if not values else sum(values) if added else values[-1]
-            return [replace(each, reward=reward) for each in conversations]
+            return [changed(each, reward=reward) for each in conversations]
         last: dict[Hashable, int] = {}
         for number, each in enumerate(conversations):
             if each.steps:
@@ -484,7 +519,7 @@ class Reader:
             steps[owner][-1] += score.value
         if not found:
             return list(conversations)
-        return [replace(each, rewards=own) for each, own in zip(conversations, steps, strict=True)]
+        return [changed(each, rewards=own) for each, own in zip(conversations, steps, strict=True)]
 
 
 def session_and_trace(record: Record, form: Format) -> tuple[Hashable, Hashable]:

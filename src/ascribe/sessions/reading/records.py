@@ -4,6 +4,7 @@ Files are untrusted. Nothing in them is evaluated or used as a path; sizes are l
 anything is unpacked. Whatever is wrong is reported with the file, the line and the field.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ STEPS = {"group", "trajectory", "step"}
 Message: TypeAlias = dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass  # frozen ones take four times as long to make
 class Record:
     """A JSON value, and where it is: the file, the line (0: the whole file) and the field."""
 
@@ -82,6 +83,10 @@ class Record:
 
     def get(self, name: str) -> "Record":
         """The entry with this name, or the dotted path of one; a null if there is none."""
+        value = self.value
+        if "." not in name and (value is None or isinstance(value, dict)):
+            field = f"{self.field}.{name}" if self.field else name
+            return Record((value or {}).get(name), self.path, self.line, field)
         record, rest = self, name
         while True:
             value = record.value
@@ -169,6 +174,13 @@ def canonical(value: Any) -> str:
     return value if isinstance(value, str) else to_json(value)
 
 
+SURROGATE = re.compile(
+    rb"\\u[dD](?:(?<!\\\\u[dD])[89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(?P<half>[89a-fA-F]))"
+)
+"""An escaped pair of surrogates; or what may be half of one, or an escaped backslash."""
+
+
 def parse_json(content: bytes, path: Path, line: int = 0, field: str = "") -> Record:
     """The value of a JSON text at a place."""
     try:
@@ -178,7 +190,8 @@ def parse_json(content: bytes, path: Path, line: int = 0, field: str = "") -> Re
         cut = ends_early(error) and not field
         kind = ProblemKind.CUT_OFF if cut else ProblemKind.BAD_RECORD
         raise Record(None, path, line, field).error(f"it is not JSON: {detail}", kind) from error
-    if b"\\ud" in content.lower() and not encodable(to_json(record.value)):
+    halved = any(match["half"] for match in SURROGATE.finditer(content))
+    if halved and not encodable(to_json(record.value)):
         raise record.error("a text is not valid Unicode: it holds half of a surrogate pair")
     return record
 
@@ -231,6 +244,10 @@ def message(record: Record, *, sampled: bool = True) -> Message:
     0.
     """
     value = record.mapping()
+    if value.keys() == {"role", "content"} and all(isinstance(v, str) for v in value.values()):
+        role = ROLES.get(value["role"], value["role"])  # as most messages are
+        if role in ("system", "user", "tool") or (role == "assistant" and sampled):
+            return {"role": role, "content": value["content"]}
     with record.refusing():
         check_form(value)
     role = ROLES.get(value["role"], value["role"])

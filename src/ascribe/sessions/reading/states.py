@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -34,14 +35,24 @@ class ChosenState:
         best: the one that ``auto`` takes.
         alone: share of the steps that are alone in their state, for each choice that was measured.
         key: what cleans observations.
-        proposed: the key that ``propose`` gives, with counters and lists, and the share with it.
+        full: the key that ``propose`` gives, with counters and lists.
+        texts: the steps with their observations, if a key was proposed.
     """
 
     state: Choice
     best: Choice
     alone: Mapping[Choice, float]
     key: StateKey
-    proposed: tuple[StateKey, float]
+    full: StateKey
+    texts: StepTable | None
+
+    @cached_property
+    def proposed(self) -> tuple[StateKey, float]:
+        """The key that ``propose`` gives, and the share of steps alone with it."""
+        texts = self.texts
+        if texts is not None and self.full != StateKey():
+            texts = replace(texts, state=keyed(texts.state, self.full))
+        return self.full, 1.0 if texts is None else alone(texts)
 
     def advice(self, arguments: Sequence[str]) -> str:
         """The command that takes something else, where that may be better; else nothing.
@@ -51,17 +62,17 @@ class ChosenState:
         """
         words = shlex.join(arguments)
         command = f"ascribe import {words} -o steps.parquet --state"
-        share, (full, share_of_full) = self.alone[self.state], self.proposed
+        share = self.alone[self.state]
         if share > self.alone[self.best] + CLOSE:
             return (
                 f"With another state, only {self.alone[self.best]:.1%} have none: {command} "
                 f"{self.best}"
             )
         one_file = len(arguments) == 1 or arguments[1].startswith("--")
-        if share > share_of_full + CLOSE and one_file:
+        if one_file and share > self.proposed[1] + CLOSE:
             return (
-                f"With observations {full.in_words()}, only {share_of_full:.1%} have none. If "
-                "what that removes does not matter: "
+                f"With observations {self.full.in_words()}, only {self.proposed[1]:.1%} have none. "
+                "If what that removes does not matter: "
                 f"ascribe states {words} -o steps.parquet --state observation"
             )
         if self.state == "cleaned":
@@ -90,11 +101,10 @@ def choose(
     """
     choices = dict[Choice, StepTable](tables.items())
     texts = tables.get("observation")
-    proposed = StateKey(), 1.0
+    full, measured = StateKey(), None
     if texts is not None and (state == "cleaned" or (len(tables) > 1 and alone(texts) > CLOSE)):
         if key is None:
-            full = propose(texts)
-            proposed = full, alone(replace(texts, state=keyed(texts.state, full)))
+            full, measured = propose(texts), texts
             # A counter may count pages that differ, and an order may matter: these are left to
             # whoever knows the texts.
             key = StateKey(tuple(rule for rule in full.rules if rule in NOISE))
@@ -103,7 +113,7 @@ def choose(
     shares = {choice: alone(choices[choice]) for choice in CHOICES if choice in choices}
     best = _best(choices, shares)
     chosen = state or best
-    return choices[chosen], ChosenState(chosen, best, shares, key or StateKey(), proposed)
+    return choices[chosen], ChosenState(chosen, best, shares, key or StateKey(), full, measured)
 
 
 def _best(tables: Mapping[Choice, StepTable], shares: Mapping[Choice, float]) -> Choice:

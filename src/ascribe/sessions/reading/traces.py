@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
-from ascribe.sessions.messages import Conversation
+from ascribe.sessions.messages import Conversation, changed
 from ascribe.sessions.reading.chats import converted
 from ascribe.sessions.reading.names import prompt_name
 from ascribe.sessions.reading.records import Message, Record, parse
@@ -113,7 +113,7 @@ def in_session(
         first = min(calls, key=lambda each: (each.time or 0.0, len(each.messages)))
         group = prompt_name(first.messages)
     for each in calls:
-        yield replace(each, group=group or "", trajectory=name)
+        yield changed(each, group=group or "", trajectory=name)
 
 
 def nearest(parents: Sequence[int], wanted: Sequence[bool]) -> list[int]:
