@@ -1,6 +1,7 @@
 """Sessions and rewards of odd files, compared with what was written into them."""
 
 import json
+import zipfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -278,3 +279,55 @@ def test_a_copied_file_counts_once_as_a_whole(tmp_path: Path) -> None:
     again = called(4, lambda n: "call_b8Cr5y2X")
     lines(tmp_path, rows[0], again, *rows[4:7], name="b.jsonl")
     assert len(returns(import_files([tmp_path]))) == 13, "another run, with one session of a.jsonl"
+
+
+def test_attempts_in_files_of_their_own_all_count(tmp_path: Path) -> None:
+    """Short answers make equal files, as they make equal lines of one file."""
+    for number, (answer, reward) in enumerate(zip("888897", (1, 1, 1, 1, 0, 0), strict=True)):
+        chat_ = chat(answer, task="t", reward=reward)
+        (tmp_path / f"{number}.json").write_text(json.dumps(chat_))
+    imported = import_files([tmp_path])
+    assert (len(returns(imported)), sum(returns(imported).values())) == (6, 4)
+    first = tmp_path / "0.json"
+    again = import_files([first, tmp_path / ".." / tmp_path.name / "0.json"])
+    assert len(returns(again)) == 1
+
+
+def packed(path: Path, **members: str) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in members.items():
+            archive.writestr(name.replace("__", "/") + ".jsonl", text)
+    return path
+
+
+def test_runs_in_an_archive_are_runs(tmp_path: Path) -> None:
+    """Sessions of two folders may have one name, in an archive as on disk."""
+    runs = {
+        f"run{n}__log": "".join(f"{json.dumps(call('t:0', k, k * n))}\n" for k in range(2))
+        for n in range(2)
+    }
+    assert sum(returns(import_files([packed(tmp_path / "a.zip", **runs)])).values()) == 1
+    assert len(returns(import_files([tmp_path / "a.zip"]))) == 2
+    made = {"input": "q", "output": [{"type": "message", "role": "assistant", "content": "a"}]}
+    one = json.dumps({**made, "task": "t", "reward": 1.0})
+    assert len(returns(import_files([packed(tmp_path / "b.zip", x=one, y=one)]))) == 2
+
+
+def test_no_file_of_an_archive_is_dropped_in_silence(tmp_path: Path) -> None:
+    path = packed(tmp_path / "a.zip", x=json.dumps(chat(task="t", reward=1.0)))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("more.parquet", b"PAR1")
+        archive.writestr("about.md", "made today")
+    with pytest.raises(TableError, match=r"a.zip, more.parquet: not read inside of an archive"):
+        import_files([path])
+    assert import_files([path], skip_bad=True).balance.reasons("record") == {"damaged": 1}
+
+
+def test_no_list_of_a_document_is_dropped_in_silence(tmp_path: Path) -> None:
+    turns = [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]
+    other = {"id": "s", "task": "t", "conversations": turns, "reward": 1.0}
+    chats = [chat(task="t", id=str(n), reward=1.0) for n in range(3)]
+    path = tmp_path / "both.json"
+    path.write_text(json.dumps({"chats": chats, "others": [other]}))
+    with pytest.raises(TableError, match="records of two formats, openai and sharegpt"):
+        import_files([path])

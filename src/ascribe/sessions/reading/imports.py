@@ -215,8 +215,8 @@ def are_sessions(
 def _refuse_sessions_beside(folder: Path, table: Path) -> None:
     """Raise ``TableError`` for a folder of tables in which a file of sessions would not be read."""
     others = (each for each in sorted(folder.iterdir()) if each.suffix != ".parquet")
-    named = (each for each in others if each.name.endswith(SUFFIXES))
-    if file := next((each for each in named if not is_table(each)), None):
+    known = (each for each in others if each.name.endswith(SUFFIXES))
+    if file := next((each for each in known if not is_table(each)), None):
         detail = (
             f"{one_line(folder)} holds a table of steps ({one_line(table.name)}) and sessions "
             f"({one_line(file.name)}), which would not be read"
@@ -354,7 +354,6 @@ def import_parts(
     sessions = Sessions(how, balance, Copies(copies == "once"))
     batch: list[Conversation] = []
     steps, parts, key, keys, seen = 0, 0, None, list[str](), set[tuple[Any, ...]]()
-
     unread = set[str]()
 
     def table(*, whole: bool) -> Imported | None:

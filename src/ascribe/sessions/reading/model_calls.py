@@ -26,7 +26,7 @@ from ascribe.sessions.reading.traces import in_session, one_group, seconds
 def session(record: Record) -> Hashable:
     """The folder and the name of the session; None for a line without one."""
     name = usual(record, SESSIONS)
-    return (str(record.path.parent), name.name()) if name else None
+    return (str(record.file.parent), name.name()) if name else None
 
 
 def scores(record: Record) -> list[Score]:

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from ascribe.sessions.copies import Copies, better, earned
 from ascribe.sessions.messages import Conversation, changed
 from ascribe.sessions.reading.fields import Fields
-from ascribe.sessions.reading.files import DOCUMENTS, SUFFIXES, OnBad, read_records
+from ascribe.sessions.reading.files import ARCHIVES, DOCUMENTS, SUFFIXES, OnBad, read_records
 from ascribe.sessions.reading.format import Format, error, format_of, named
 from ascribe.sessions.reading.names import TIMES
 from ascribe.sessions.reading.records import Record
@@ -87,8 +87,12 @@ class Documents:
 
     def first(self, path: Path) -> list[Record]:
         """The first records of a file."""
-        records = read_records(path)
+        bad = list[TableError]()
+        packed = path.name.endswith(ARCHIVES)  # of which one file may be bad
+        records = read_records(path, bad.append) if packed else read_records(path)
         first = list(islice(records, FIRST))
+        if bad and not first:
+            raise bad[0]
         if path.suffix in DOCUMENTS and first and (size := path.stat().st_size) <= self.room:
             self.room -= size
             self.parsed[path] = chain(first, records)
@@ -164,7 +168,11 @@ def _is_beside(path: Path, names: Iterable[str]) -> bool:
 
 
 class _Once:
-    """Files that have the same bytes as an earlier one; only those of one size are read."""
+    """Files that are an earlier one, or have its bytes; only those of one size are read.
+
+    A file with one record says no more than its session, of which words alone prove nothing: two
+    attempts may have answered the same, or have crashed alike.
+    """
 
     def __init__(self) -> None:
         self.of_size: dict[int, list[Path]] = {}
@@ -173,9 +181,11 @@ class _Once:
     def before(self, path: Path) -> Path | None:
         others = self.of_size.setdefault(path.stat().st_size, [])
         same = [each for each in others if self._digest(each) == self._digest(path)]
-        if not same:
+        copied = same[:1] if same and _has_several(path) else []
+        copied = [each for each in same if each.samefile(path)] or copied
+        if not copied:
             others.append(path)
-        return same[0] if same else None
+        return copied[0] if copied else None
 
     def _digest(self, path: Path) -> bytes:
         if path not in self.digests:
@@ -185,6 +195,14 @@ class _Once:
                     digest.update(block)
             self.digests[path] = digest.digest()
         return self.digests[path]
+
+
+def _has_several(path: Path) -> bool:
+    """Whether a file has several records; also one that cannot be read, of which one is enough."""
+    try:
+        return len(list(islice(read_records(path), 2))) > 1
+    except TableError:
+        return True
 
 
 def _read_as(
@@ -443,7 +461,7 @@ class Reader:
             for name, path in names.items()
             if path
         }
-        conversations = [changed(each, path=record.path, **given) for each in conversations]
+        conversations = [changed(each, path=record.file, **given) for each in conversations]
         for each in conversations[:1]:
             for what, path in each.extra.get("fields", {}).items():
                 self.balance.fields.setdefault(what, Counter())[path] += 1
@@ -466,7 +484,7 @@ class Reader:
     def _check_field(self, conversations: Sequence[Conversation], record: Record) -> None:
         """Refuse a reward that another field holds than in the records of its file before it."""
         for name in filter(None, (each.extra.get("reward") for each in conversations)):
-            known, place = self.fields.setdefault(record.path, (name, record.place()))
+            known, place = self.fields.setdefault(record.file, (name, record.place()))
             if name != known:
                 detail = f"its reward is in {name}, that of {place} in {known}, a different number"
                 raise record.error(detail, hint=f"name one of them: {option('reward', known)}")
@@ -557,7 +575,7 @@ def session_and_trace(record: Record, form: Format) -> tuple[Hashable, Hashable]
     session = form.session(record) if form.session else None
     trace = form.trace(record) if form.trace else None
     if session is None and trace is None:  # a session of its own
-        trace = record.path, record.line, record.field
+        trace = record.file, record.line, record.field
     return (
         None if session is None else ("session", session),
         None if trace is None else ("trace", trace),

@@ -44,6 +44,11 @@ class Record:
     member: str = ""
     """The name in an archive."""
 
+    @property
+    def file(self) -> Path:
+        """The file, or a member of an archive as if it were beside it: a name, not to be opened."""
+        return Path(self.path.parent, self.member) if self.member else self.path
+
     def place(self) -> str:
         """The file, the line and the field."""
         line = self.short() if self.line else ""
