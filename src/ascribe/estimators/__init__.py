@@ -51,6 +51,7 @@ BUILT_IN = {
     "ccpo": ("ccpo", "CCPO"),
     "ibpo": ("ibpo", "IBPO"),
     "entropy": ("entropy", "Entropy"),
+    "events": ("events", "Events"),
 }
 """Module and class of each recipe of this package."""
 

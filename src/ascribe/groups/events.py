@@ -19,6 +19,7 @@ from functools import cached_property
 from hashlib import blake2b
 
 import numpy as np
+import numpy.typing as npt
 
 from ascribe.groups.actions import tag_body
 from ascribe.groups.canonical import ID
@@ -29,17 +30,17 @@ from ascribe.steps.check import arrange
 from ascribe.steps.strict_json import loads
 from ascribe.steps.table import Coded, StepTable
 
-_REPORT = (
+ERROR = re.compile(
     r"(?:\w+: )?\W{0,3}(?:\w{0,40}(?:error|exception)\b|traceback|fatal\b|failed\b|invalid\b"
     r"|no such\b|not found\b|cannot\b|could not\b|unknown\b|command not found"
-    r"|[^\n]{0,80}(?:exit (?:code|status):? [1-9]|returncode[\">: ]{1,4}[1-9]|command not found))"
+    r"|[^\n]{0,80}(?:exit (?:code|status):? [1-9]|returncode[\">: ]{1,4}[1-9]|command not found))",
+    re.IGNORECASE,
 )
-ERROR = re.compile(f"^{_REPORT}", re.IGNORECASE)
-"""An observation that reports an error; the first word may be the role of who reports it."""
-REFUSED = re.compile(
-    rf"(?:\A(?!(?:user|system|developer|demonstration): )|\n\n(?=tool: )){_REPORT}", re.IGNORECASE
-)
-"""An observation in which the result of a tool reports an error."""
+"""How an observation begins that reports an error; the first word may be who reports it."""
+RESULT = "\n\ntool: "
+"""What begins a later result of a tool in an observation."""
+TOLD = ("user: ", "system: ", "developer: ", "demonstration: ")
+"""What begins an observation that is no result."""
 MOST_VERBS = 100
 """Actions without calls are commands if there are at most so many first words."""
 MOST_ERRORS = 8
@@ -163,7 +164,7 @@ def _refused(table: StepTable) -> Bools:
     It did not understand it, or what the same agent is shown next reports an error.
     """
     steps = arrange(table)
-    reports = [bool(REFUSED.search(text)) for text in table.state.values]
+    reports = [*map(_reports_error, table.state.values)]
     after = np.array([*reports, False])[steps.state]
     following = np.append(after[1:], False)
     following &= np.append(steps.trajectory[1:] == steps.trajectory[:-1], False)
@@ -172,6 +173,18 @@ def _refused(table: StepTable) -> Bools:
         following &= np.append(agent[1:] == agent[:-1], False)
     refused: Bools = following | ~steps.valid
     return refused
+
+
+def _reports_error(text: str) -> bool:
+    """Whether the result of a tool, or all of an observation, reports an error."""
+    if not text.startswith(TOLD) and ERROR.match(text):
+        return True
+    at = text.find(RESULT)
+    while at >= 0:
+        if ERROR.match(text, at + 2):
+            return True
+        at = text.find(RESULT, at + 2)
+    return False
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -260,29 +273,35 @@ class Usual(Brief):
         return np.where((self.others > 0) & self.calls.new, value, np.nan)
 
 
-def folds_of(table: StepTable, task: Ints, folds: int) -> Ints:
+def digests(table: StepTable) -> npt.NDArray[np.uint64]:
+    """A number for what each session did; names and places take no part."""
+    steps = arrange(table)
+    hashed = (blake2b(t.encode(errors="replace"), digest_size=8) for t in table.action.values)
+    word = np.array([*(int.from_bytes(each.digest()) for each in hashed), 1], dtype=np.uint64)
+    mixed = word[steps.action] * (2 * steps.step.astype(np.uint64) + 1)
+    mixed ^= mixed >> np.uint64(29)
+    return np.add.reduceat(mixed * np.uint64(0x9E3779B97F4A7C15), steps.starts)
+
+
+def by_content(digest: npt.NDArray[np.uint64], task: Ints) -> Ints:
+    """The sessions task by task, in an order that no name decides."""
+    count = int(task.max(initial=0)) + 1
+    of_task = np.zeros(count + 1, dtype=np.uint64)
+    np.add.at(of_task, task, digest)
+    return np.lexsort((digest, task, of_task[task]))
+
+
+def folds_of(digest: npt.NDArray[np.uint64], task: Ints, folds: int) -> Ints:
     """A fold for each session; those of one task are in different ones, as far as they go.
 
     What a session did decides, never its name or its place: equal sessions share a fold.
     """
-    steps = arrange(table)
-    digests = (blake2b(t.encode(errors="replace"), digest_size=8) for t in table.action.values)
-    word = np.array([*(int.from_bytes(d.digest()) for d in digests), 1], dtype=np.uint64)
-    mixed = word[steps.action] * (2 * steps.step.astype(np.uint64) + 1)
-    mixed ^= mixed >> np.uint64(29)
-    digest = np.add.reduceat(mixed * np.uint64(0x9E3779B97F4A7C15), steps.starts)
-    order = np.lexsort((digest, task))
+    order = by_content(digest, task)
     first = np.append(True, task[order][1:] != task[order][:-1])
     new = first | np.append(True, digest[order][1:] != digest[order][:-1])
-    rank = np.cumsum(new)
-    rank -= rank[np.maximum.accumulate(np.where(first, np.arange(rank.size), 0))]
-    # Tasks of one attempt are spread over the folds, too.
-    offset = np.repeat(
-        np.add.reduceat(digest[order], np.flatnonzero(first)) % np.uint64(folds),
-        np.diff(np.append(np.flatnonzero(first), first.size)),
-    ).astype(np.int64)
+    # One after the other, and on through the tasks: those of one attempt are spread, too.
     fold = np.empty(task.size, dtype=np.int64)
-    fold[order] = (rank + offset) % folds
+    fold[order] = (np.cumsum(new) - 1) % folds
     return fold
 
 
