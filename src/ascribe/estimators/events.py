@@ -289,7 +289,7 @@ def within_task(first: Floats, second: Floats, task: Ints) -> tuple[float, float
     return (float(one @ two) / size if size > 0 else 0.0), freedom
 
 
-def of_steps(calls: Calls, tool: Ints, value: Floats, matters: Bools, outcome: Floats) -> Floats:
+def of_calls(calls: Calls, tool: Ints, value: Floats, matters: Bools, outcome: Floats) -> Floats:
     """What each call is worth: beyond its tool's usual call, and of the session's outcome."""
     labels = np.where(matters, tool, -1)
     count = int(tool.max(initial=-1)) + 1
@@ -297,6 +297,13 @@ def of_steps(calls: Calls, tool: Ints, value: Floats, matters: Bools, outcome: F
     spread = np.sqrt(segments.variance(value, labels, count, ddof=0))
     worth = value - mean[tool] + outcome[calls.session] * spread[tool]
     return np.where(matters, worth, np.nan)
+
+
+def worst(calls: Calls, worth: Floats, size: int) -> Floats:
+    """The worst call of each step; 0 for a step without any that counts."""
+    values, known = np.full(size, np.inf), ~np.isnan(worth)
+    np.minimum.at(values, calls.place[known], worth[known])
+    return np.where(np.isinf(values), 0.0, values)
 
 
 def later_less(values: Floats, starts: Ints, session: Ints, rate: float) -> Floats:
@@ -341,9 +348,9 @@ class Events(Standardising):
 
     weight: float = 1.0
     normalise: Literal["std", "mean"] = "std"
-    prior: float = 1.0
-    hazard: float = 1.0
-    later: float = 0.1
+    prior: float = 2.0
+    hazard: float = 2.0
+    later: float = 0.05
     folds: int = 10
     shuffles: int = 4
     every: int = 10
@@ -360,7 +367,7 @@ class Events(Standardising):
         usual = Usual(calls, task, won, folds_of(digest, task, self.folds), self.folds)
         worth, metrics, history = self._worth(table, usual, outcome, digest, inputs)
         evidence = metrics["events_evidence"]
-        values, mean, scale = self._scaled(steps, calls, worth, evidence)
+        values, mean, scale = self._of_steps(steps, usual, worth, evidence)
         reason = np.full(values.size, np.int8(Reason.CREDITED))
         same = segments.constant(values, steps.trajectory, steps.trajectory_count)
         reason[same[steps.trajectory]] = Reason.ZERO_VARIANCE
@@ -412,10 +419,9 @@ class Events(Standardising):
             metrics |= {"events_prediction": found, "events_prediction_shuffled": float(chance)}
         evidence = metrics["events_evidence"]
         matters = calls.new & ~np.isnan(learned.unusual) & (task[calls.session] >= 0)
-        value = evidence * learned.cost * np.nan_to_num(learned.unusual)
-        value -= (1.0 - evidence) * max(self.prior, 1e-3) * (1.0 - usual.share)
-        worth = of_steps(calls, tool, value, matters, self.hazard * outcome)
-        worth = np.where(calls.refused, evidence * learned.error, worth)
+        value = learned.cost * np.nan_to_num(learned.unusual)
+        worth = of_calls(calls, tool, value, matters, self.hazard * outcome)
+        worth = np.where(calls.refused, learned.error, worth)
         history = None
         if self.has_history:
             history = past.updated(layout, names, learned.fitted, evidence)
@@ -440,22 +446,22 @@ class Events(Standardising):
             shuffled.append(replace(usual, won=mixed))
         return shuffled
 
-    def _scaled(
-        self, steps: Arranged, calls: Calls, worth: Floats, evidence: float
+    def _of_steps(
+        self, steps: Arranged, usual: Usual, worth: Floats, evidence: float
     ) -> tuple[Floats, Floats, float]:
         """What each step is worth, the mean over its session's steps, and a factor of both."""
-        values = np.full(steps.rows.size, np.inf)
-        known = ~np.isnan(worth)
-        np.minimum.at(values, calls.place[known], worth[known])
-        values[np.isinf(values)] = 0.0
-        called = np.zeros(values.size, dtype=np.bool_)
+        calls = usual.calls
+        called = np.zeros(steps.rows.size, dtype=np.bool_)
         called[calls.place] = True
-        unit = float(values[called].std()) if called.any() else 0.0
-        if unit > 0:
-            rate = self.later * evidence / unit
-            values = later_less(values, steps.starts, steps.trajectory, rate)
-            unit = float(values[called].std())
+        alone = np.where(calls.refused | (usual.others == 0), 0.0, usual.share - 1.0)
+        values = np.zeros(steps.rows.size)
+        for share, of_calls, later in ((evidence, worth, self.later), (1 - evidence, alone, 0.0)):
+            part = worst(calls, of_calls, values.size)
+            if share and (unit := float(part[called].std()) if called.any() else 0.0):
+                part = later_less(part, steps.starts, steps.trajectory, later / unit)
+                values += share * part / float(part[called].std())
         mean = segments.mean(values, steps.trajectory, steps.trajectory_count)[steps.trajectory]
+        unit = float(values[called].std()) if called.any() else 0.0
         size = 1.0 if self.normalise == "std" else float(self.episode_returns(steps).std())
         return values, mean, size / unit if unit > 0 else 0.0
 

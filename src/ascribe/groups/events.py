@@ -237,7 +237,7 @@ class Usual(Brief):
     def share(self) -> Floats:
         """The share of them that made the call; 0 if there are none."""
         label, makers, _ = self._made
-        made = np.maximum(np.append(makers, 0)[label] - self.calls.new, 0)
+        made = np.maximum(np.append(makers, 0)[label] - ~self.calls.refused, 0)
         share: Floats = made / np.maximum(self.others, 1)
         return share
 
