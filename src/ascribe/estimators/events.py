@@ -348,7 +348,7 @@ class Events(Standardising):
 
     weight: float = 1.0
     normalise: Literal["std", "mean"] = "std"
-    prior: float = 2.0
+    prior: float = 1.0
     hazard: float = 2.0
     later: float = 0.05
     folds: int = 10
