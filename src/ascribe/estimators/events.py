@@ -255,7 +255,7 @@ def learn(
     for held_out in range(-1, usual.folds):
         out = (usual.fold == held_out) & taking_part
         train = taking_part & ~out
-        if held_out >= 0 and not (out.any() and train.any()):
+        if not train.any() or (held_out >= 0 and not out.any()):
             continue
         wins = usual.wins_of_others(held_out)
         beside[:, -3], beside[:, -2] = wins / np.maximum(attempts - 1, 1), wins > 0
@@ -326,6 +326,8 @@ class Events(Standardising):
             are seen.
         hazard: κ, how much of a session's outcome goes to the calls of tools that matter.
         later: ρ, how much less a mistake counts after earlier ones.
+        fallback: as far as outcomes are predicted no better than shuffled ones, steps are credited
+            by ``consensus``, or all steps of a session alike, by its return (``returns``).
         folds: folds of sessions in the regression.
         shuffles: how often outcomes are shuffled within tasks to see what prediction is worth; 0
             trusts the regression.
@@ -351,6 +353,7 @@ class Events(Standardising):
     prior: float = 1.0
     hazard: float = 2.0
     later: float = 0.05
+    fallback: Literal["consensus", "returns"] = "consensus"
     folds: int = 10
     shuffles: int = 4
     every: int = 10
@@ -370,7 +373,7 @@ class Events(Standardising):
         values, mean, scale = self._of_steps(steps, usual, worth, evidence)
         reason = np.full(values.size, np.int8(Reason.CREDITED))
         same = segments.constant(values, steps.trajectory, steps.trajectory_count)
-        reason[same[steps.trajectory]] = Reason.ZERO_VARIANCE
+        reason[same[steps.trajectory] | (scale == 0)] = Reason.ZERO_VARIANCE
         reason[self.alone(steps)] = Reason.GROUP_OF_ONE
         shown = np.where(reason == Reason.CREDITED, (values - mean) * scale, 0.0)
         explain = partial(_explained, usual, steps, values, mean)
@@ -455,13 +458,16 @@ class Events(Standardising):
         called[calls.place] = True
         alone = np.where(calls.refused | (usual.others == 0), 0.0, usual.share - 1.0)
         values = np.zeros(steps.rows.size)
-        for share, of_calls, later in ((evidence, worth, self.later), (1 - evidence, alone, 0.0)):
+        rest = 1.0 - evidence if self.fallback == "consensus" else 0.0
+        for share, of_calls, later in ((evidence, worth, self.later), (rest, alone, 0.0)):
             part = worst(calls, of_calls, values.size)
             if share and (unit := float(part[called].std()) if called.any() else 0.0):
                 part = later_less(part, steps.starts, steps.trajectory, later / unit)
                 values += share * part / float(part[called].std())
         mean = segments.mean(values, steps.trajectory, steps.trajectory_count)[steps.trajectory]
         unit = float(values[called].std()) if called.any() else 0.0
+        if self.fallback == "returns":
+            unit = float(unit > 0)  # little evidence, little credit
         size = 1.0 if self.normalise == "std" else float(self.episode_returns(steps).std())
         return values, mean, size / unit if unit > 0 else 0.0
 
