@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import Figures
+from common import RESULTS, ROOT, Figures, fill_page, read_lines
 
 from ascribe import RECIPES, StepTable, recipe
 from ascribe.sessions.formats import import_files
@@ -320,7 +320,7 @@ def part(log: Log, share: float, seed: int) -> Log:
 
 
 def over_consensus(log: Log, name: str, share: float, seeds: int) -> Floats:
-    """``top1`` of a recipe less that of consensus in parts of a log, where these have labels."""
+    """``top1`` of a recipe less that of consensus in random parts of a log with labels."""
     apart = []
     for some in (part(log, share, seed) for seed in range(seeds)):
         if some.decisive:
@@ -332,8 +332,37 @@ def over_consensus(log: Log, name: str, share: float, seeds: int) -> Floats:
     return np.array(apart)
 
 
+PAGE = ROOT / "docs" / "real_agents.md"
+SHOWN = ("any call", "last call", "consensus", "returns", "gigpo", "bipace_q", "sbc", "events")
+
+
+def filled(text: str) -> str:
+    """The page with what the committed results say."""
+    values: dict[str, dict[str, float]] = defaultdict(dict)
+    for line in read_lines(RESULTS / "decisive.jsonl")[1:]:
+        values[line["case"]][line["metric"]] = line["value"]
+    rows = ["| mean of four logs | " + " | ".join(METRICS) + " |", "| --- |" + " ---: |" * 5]
+    names = [*SHOWN, "events, outcomes shuffled"]
+    for name in names:
+        found = values[f"mean of 4 logs, {name}"]
+        cells = (
+            f"{found[m]:.2f} [{found[f'{m}_low']:.2f}, {found[f'{m}_high']:.2f}]" for m in METRICS
+        )
+        rows.append(f"| {name} | " + " | ".join(cells) + " |")
+    logs = [f"{name} ({values[name]['sessions']:.0f})" for name in LOGS]
+    each = ["| `top1`, log by log | " + " | ".join(logs) + " |", "| --- |" + " ---: |" * 4]
+    for name in names:
+        found_in = (values[f"{log}, {name}"] for log in LOGS)
+        cells = (f"{f['top1']:.2f} [{f['top1_low']:.2f}, {f['top1_high']:.2f}]" for f in found_in)
+        each.append(f"| {name} | " + " | ".join(cells) + " |")
+    return fill_page(text, {"mean": "\n".join(rows), "logs": "\n".join(each)})
+
+
 def main() -> None:
-    """Measure and print."""
+    """Measure and print, or fill the page."""
+    if "--docs" in sys.argv:
+        PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+        return
     with Figures("decisive") as figures:
         data = os.environ.get("ASCRIBE_TEST_DATA")
         if not data or not (Path(data) / "real").is_dir():

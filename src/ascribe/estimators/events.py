@@ -59,6 +59,8 @@ LEVEL = 0.5
 """Precision of the level of a task, and of a version."""
 FREE = 0.01
 """Precision of a coefficient that credits no step."""
+SURE = 2.0
+"""Standard errors above shuffled outcomes, up to which a prediction counts for nothing."""
 STEPS, CLOSE = 30, 1e-8
 """Newton steps at most, and a gain of the likelihood that ends them."""
 
@@ -192,9 +194,8 @@ def logistic(
 
 def design(calls: Calls, tool: Ints, layout: Layout, unusual: Floats, beside: Floats) -> Floats:
     """The columns of each session; those of no event are given in ``beside``."""
-    new, known = calls.new, ~np.isnan(unusual)
-    mean = segments.mean(unusual[known], tool[known], layout.tools)
-    beyond = np.where(known, unusual - mean[tool], 0.0)
+    new = calls.new
+    beyond = np.nan_to_num(unusual - mean_of_tool(unusual, tool, layout.tools))
     key = np.where(new, calls.session * layout.tools + tool, -1)
     order = np.argsort(key, kind="stable")
     place = np.empty(key.size, dtype=np.int64)
@@ -216,11 +217,18 @@ def design(calls: Calls, tool: Ints, layout: Layout, unusual: Floats, beside: Fl
     return columns
 
 
+def mean_of_tool(unusual: Floats, tool: Ints, tools: int) -> Floats:
+    """The mean over the calls of each call's tool, of those that have other attempts."""
+    known = ~np.isnan(unusual)
+    return segments.mean(unusual[known], tool[known], tools)[tool]
+
+
 class Learned(NamedTuple):
     """What a regression says of each call, fitted without the call's own session.
 
     Attributes:
-        unusual: how unusual the call is; NaN where the task has no other attempt.
+        unusual: how unusual the call is beyond the mean of its tool; NaN where the task has no
+            other attempt.
         cost: what an unusual call of its tool costs, at most 0.
         error: what the call costs if it was refused, at most 0.
         score: what the events of each session predict, in logits.
@@ -270,7 +278,7 @@ def learn(
         at = out[calls.session]
         by_tool = np.minimum(weights[layout.unusual] + weights[layout.mean], 0.0)
         failing = weights[layout.refused][tool] + weights[layout.errors][calls.errors - 1]
-        unusual[at], cost[at] = u[at], by_tool[tool[at]]
+        unusual[at], cost[at] = (u - mean_of_tool(u, tool, layout.tools))[at], by_tool[tool[at]]
         error[at] = np.minimum(failing[at], 0.0)
         score[out] = columns[out, : layout.events] @ weights[: layout.events]
     return Learned(unusual, cost, error, score, everyone)
@@ -351,7 +359,7 @@ class Events(Standardising):
     weight: float = 1.0
     normalise: Literal["std", "mean"] = "std"
     prior: float = 1.0
-    hazard: float = 2.0
+    hazard: float = 3.0
     later: float = 0.05
     fallback: Literal["consensus", "returns"] = "consensus"
     folds: int = 10
@@ -418,7 +426,7 @@ class Events(Standardising):
                 ]
             )
             surplus = max(found - float(chance), 0.0) * freedom**0.5
-            metrics["events_evidence"] = max(1.0 - 1.0 / max(surplus, 1e-9) ** 2, 0.0)
+            metrics["events_evidence"] = max(1.0 - (SURE / max(surplus, SURE)) ** 2, 0.0)
             metrics |= {"events_prediction": found, "events_prediction_shuffled": float(chance)}
         evidence = metrics["events_evidence"]
         matters = calls.new & ~np.isnan(learned.unusual) & (task[calls.session] >= 0)
