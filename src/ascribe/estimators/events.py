@@ -346,6 +346,7 @@ class Events(Standardising):
 
     name: ClassVar[str] = "events"
     paper: ClassVar[str] = "none: Ascribe's own"
+    compares_attempts: ClassVar[bool] = True
     inputs: ClassVar[tuple[str, ...]] = ("history",)
     ranges: ClassVar[dict[str, tuple[float, float]]] = Standardising.ranges | {
         "prior": (0.0, 100.0),
