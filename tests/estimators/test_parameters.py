@@ -209,3 +209,14 @@ def test_an_input_that_a_recipe_does_not_take_is_refused(name):
     takes = "history" if name == "returns" else "none"
     with pytest.raises(TypeError, match=f"{name} takes no input 'radius'; it takes: {takes}"):
         recipe(name)(StepTable.from_dicts([row | {"step": 0}]), radius=0.1)
+
+
+def test_papers_are_found_by_their_names():
+    assert type(recipe("BiPACE-Q")) is type(recipe("bipace_q"))
+    assert type(recipe("GiGPO")) is type(recipe("gigpo"))
+    assert type(recipe("CCPO")) is type(recipe("ccpo"))
+    assert type(recipe("IBPO")) is type(recipe("ibpo"))
+    with pytest.raises(ValueError, match=r"BiPACE is three recipes.*bipace_q"):
+        recipe("bipace")
+    with pytest.raises(ValueError, match="ascribe pivots"):
+        recipe("PivotRL")

@@ -10,7 +10,7 @@ from typer import Argument
 
 from ascribe.cli import options, screen
 from ascribe.cli.plain import tell
-from ascribe.estimators import RECIPES, Recipe, recipe_class
+from ascribe.estimators import PAPERS, RECIPES, Recipe, as_written, recipe_class
 
 DEFAULT = (
     "The default is sbc, for episodes of several steps that come through the same states (ascribe "
@@ -36,6 +36,10 @@ def recipes(
         ascribe recipes
         ascribe recipes gigpo
     """
+    if name is not None and (paper := PAPERS.get(as_written(name))) and not as_json:
+        for line in paper:
+            screen.out.print(Text(f"{line[0].upper()}{line[1:]}."))
+        return
     if name is not None:
         screen.find_own_code(name)
     selected = []

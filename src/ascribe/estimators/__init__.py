@@ -56,6 +56,19 @@ BUILT_IN = {
 }
 """Module and class of each recipe of this package."""
 
+PAPERS = {
+    "bipace": (
+        "BiPACE is three recipes: bigpo changes which steps are compared, bipace_diff and bipace_q "
+        "also what they are compared with",
+        "take bipace_q, the form of the paper's tables",
+    ),
+    "pivotrl": (
+        "PivotRL chooses turns to train on; its recipe is grpo",
+        "ascribe pivots --help shows how the turns are chosen, and docs/pivots.md says why",
+    ),
+}
+"""Papers that are not one recipe: what they are, and what to do."""
+
 DEFAULT = "sbc"
 """The recipe of every command, config and trainer that names none."""
 
@@ -128,6 +141,11 @@ def recipe(name: str, /, *, preset: str | None = None, **parameters: Any) -> "Re
     return kind(**parameters) if preset is None else kind.preset(preset, **parameters)
 
 
+def as_written(name: str) -> str:
+    """The name of a recipe from that of a method in a paper: ``BiPACE-Q`` is ``bipace_q``."""
+    return name.lower().replace("-", "_")
+
+
 def as_recipe(method: "str | Recipe") -> "Recipe":
     """The recipe, or the one of that name."""
     return recipe(method) if isinstance(method, str) else method
@@ -142,6 +160,11 @@ def recipe_class(name: str) -> "type[Recipe]":
     """
     if ":" in name:
         return _checked(load_path(name), name)
+    if (plain := as_written(name)) in BUILT_IN:  # as the papers write their names
+        return RECIPES[plain]
+    if plain in PAPERS:
+        what, hint = PAPERS[plain]
+        raise InputError(what, hint=hint)
     if name not in RECIPES:
         raise unknown("recipe", name, RECIPES, "name your own as module:Name")
     return RECIPES[name]
