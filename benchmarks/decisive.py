@@ -30,7 +30,7 @@ import numpy as np
 from common import RESULTS, ROOT, Figures, fill_page, read_lines
 
 from ascribe import RECIPES, StepTable, recipe
-from ascribe.sessions.formats import import_files
+from ascribe.sessions.reading import import_files
 from ascribe.steps.check import arrange
 from ascribe.steps.returns import episode_outcome
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from common import Figures
 
-from ascribe.sessions.formats import import_files
+from ascribe.sessions.reading import import_files
 
 TURNS, TASK = 10, 8
 RATE = 5000.0

@@ -32,7 +32,7 @@ from ascribe.engines.crediting import save_history
 from ascribe.groups.fingerprints import normalised
 from ascribe.reports import picture
 from ascribe.reports.write import write_tables
-from ascribe.sessions.formats import import_files, write_credit
+from ascribe.sessions.reading import import_files, write_credit
 from ascribe.steps.files import write_table
 from ascribe_lab.calibrate.choose import Calibration, calibrate
 from ascribe_lab.calibrate.setting import Setting, write_setting

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import common
 from mutated_files import BATCH, outcomes
 
-from ascribe.sessions.formats import import_files, write_credit
+from ascribe.sessions.reading import import_files, write_credit
 from ascribe.sessions.reading.format import formats
 from tests.fuzz.mutations import VALUES, bytes_of
 from tests.sessions import make_traces, test_formats

@@ -31,7 +31,7 @@ from ascribe import StepTable, recipe
 from ascribe.decisions import find_decisions
 from ascribe.estimators.credit import Reason
 from ascribe.groups.keys import keyed, measure, propose, tools_before
-from ascribe.sessions.formats import import_files
+from ascribe.sessions.reading import import_files
 from ascribe.steps.files import read
 from ascribe.steps.table import Coded
 from ascribe_lab.rollout import Model, Plan, Sampling, Setup, play_to_file

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ascribe import TableError
-from ascribe.sessions.formats import import_files
+from ascribe.sessions.reading import import_files
 from tests.sessions.test_formats import lines, node, trace
 
 ROOT = Path(__file__).parents[2]

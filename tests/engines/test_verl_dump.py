@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ascribe.sessions.formats import import_files
+from ascribe.sessions.reading import import_files
 from tests.engines.needs import NEEDS_VERL
 from tests.sessions import make_samples as samples
 from tests.sessions.test_formats import assert_attempts

@@ -144,7 +144,7 @@ def test_responses_that_a_limit_cut_are_counted(tmp_path: Path):
 
 
 def test_diagnosis_of_turns():
-    from ascribe.sessions.formats import import_files
+    from ascribe.sessions.reading import import_files
 
     table = import_files([DATA / "traces.jsonl"]).table
     diagnosis = diagnose(table, GRPO(table))

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ascribe import TableError
-from ascribe.sessions.formats import import_files, read
+from ascribe.sessions.reading import import_files, read
 from ascribe.sessions.reading.files import read_records
 from ascribe.sessions.reading.format import formats
 from ascribe.sessions.reading.records import Record

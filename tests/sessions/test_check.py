@@ -9,7 +9,7 @@ import pytest
 
 from ascribe import ProblemKind, StepTable, check
 from ascribe.sessions import check_sequences, from_sequences
-from ascribe.sessions.formats import check_carried, import_files
+from ascribe.sessions.reading import check_carried, import_files
 from tests.sessions.test_cli_import import run
 from tests.sessions.test_formats import chat, lines
 

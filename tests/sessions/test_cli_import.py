@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from ascribe.cli import app, screen
 from ascribe.groups import keys
 from ascribe.groups.keys import measure
-from ascribe.sessions.formats import import_files
+from ascribe.sessions.reading import import_files
 from ascribe.steps.files import read
 from tests.sessions.test_formats import DATA, FILES, chat, lines
 

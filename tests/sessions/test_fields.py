@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from ascribe import TableError
 from ascribe.cli import app
-from ascribe.sessions.formats import Imported, import_files
+from ascribe.sessions.reading import Imported, import_files
 
 pytestmark = pytest.mark.unit
 

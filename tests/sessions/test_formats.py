@@ -21,8 +21,8 @@ import pytest
 
 from ascribe import ProblemKind, TableError, recipe
 from ascribe.groups.keys import StateKey
-from ascribe.sessions.formats import import_files, read, write_credit
 from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading import import_files, read, write_credit
 from ascribe.sessions.reading.format import FORMAT_GROUP, Format, formats, others
 from ascribe.sessions.reading.records import Record
 from ascribe.steps.plugins import PluginError

@@ -14,7 +14,7 @@ from ascribe import recipe
 from ascribe.archives import check_archive, convert
 from ascribe.cli import app, importing
 from ascribe.reports import picture
-from ascribe.sessions.formats import import_files, import_parts
+from ascribe.sessions.reading import import_files, import_parts
 from ascribe.steps.problems import TableError
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ascribe import TableError
-from ascribe.sessions.formats import Imported, import_files, import_parts
+from ascribe.sessions.reading import Imported, import_files, import_parts
 from ascribe.steps.balance import THINGS, Balance
 from ascribe.steps.check import arrange, no_response
 from tests.sessions.test_cli_import import run

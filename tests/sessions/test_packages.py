@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ascribe.sessions.formats import import_files
+from ascribe.sessions.reading import import_files
 from ascribe.steps.strict_json import canonical
 from tests.sessions import write_with_packages as packages
 from tests.sessions.test_formats import assert_attempts

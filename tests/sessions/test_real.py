@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ascribe.sessions import action_of_text
-from ascribe.sessions.formats import Imported, import_files
+from ascribe.sessions.reading import Imported, import_files
 from ascribe.steps.check import arrange, no_response, starts_of
 
 pytestmark = pytest.mark.slow

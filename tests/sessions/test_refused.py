@@ -10,7 +10,7 @@ import pytest
 
 from ascribe import TableError
 from ascribe.sessions import Conversation, from_messages
-from ascribe.sessions.formats import import_files, read, write_credit
+from ascribe.sessions.reading import import_files, read, write_credit
 from ascribe.steps.files import read as read_steps
 from ascribe.steps.files import read_parts
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from ascribe import ProblemKind, TableError
-from ascribe.sessions.formats import import_files
-from ascribe.sessions.reading import rewards
+from ascribe.sessions.reading import import_files, rewards
 from tests.sessions.test_cli_import import READING, command
 from tests.sessions.test_formats import DATA, chat, lines
 

@@ -11,7 +11,7 @@ import pytest
 
 from ascribe import TableError
 from ascribe.sessions import Conversation
-from ascribe.sessions.formats import import_files
+from ascribe.sessions.reading import import_files
 from ascribe.sessions.reading.files import read_records
 from ascribe.sessions.reading.format import formats
 from tests.sessions.make_traces import FILES

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ascribe import TableError
-from ascribe.sessions.formats import import_files, import_parts, write_credit
+from ascribe.sessions.reading import import_files, import_parts, write_credit
 from ascribe.steps.files import write
 from tests.sessions.test_cli_import import run
 from tests.sessions.test_formats import lines

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ascribe.sessions.formats import import_files
+from ascribe.sessions.reading import import_files
 
 ROOT = Path(__file__).parents[3]
 HARNESS = ROOT / "examples" / "harness"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ascribe.sessions.formats import import_files
+from ascribe.sessions.reading import import_files
 from ascribe_lab.envs import make
 from ascribe_lab.envs.contract import check_environment
 from ascribe_lab.envs.registry import check_file_options

@@ -14,7 +14,7 @@ import pytest
 
 from ascribe.engines.crediting import HISTORY
 from ascribe.engines.metrics import HELD_OUT, evaluation_summary, read_metrics
-from ascribe.sessions.formats import import_files
+from ascribe.sessions.reading import import_files
 from ascribe_lab.envs import make
 from ascribe_lab.train.episodes import task_row
 from ascribe_lab.train.load import load_config

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from ascribe.archives.places import Place, code_of
 from ascribe.sessions.forest import MAIN
-from ascribe.sessions.formats import (
+from ascribe.sessions.reading import (
     Imported,
     SessionOptions,
     are_sessions,

@@ -40,7 +40,7 @@ from ascribe.estimators import Recipe, as_recipe
 from ascribe.estimators.assign import credit_selected
 from ascribe.estimators.credit import Reason, credit_arrays, credit_columns, join_notes
 from ascribe.estimators.diagnostics import Diagnosis, added, diagnosis, sums
-from ascribe.sessions.formats import CHECKED_COLUMNS, SessionOptions, check_carried, is_table
+from ascribe.sessions.reading import CHECKED_COLUMNS, SessionOptions, check_carried, is_table
 from ascribe.steps.arrays import Brief, Ints
 from ascribe.steps.balance import Balance
 from ascribe.steps.check import CheckReport, check, join_problems
@@ -183,7 +183,7 @@ def credit_archive(
         ray: address of a Ray cluster that does the work.
         force: whether to replace a file that is read, or a folder that an earlier run wrote.
         progress: called with the share that is done.
-        **sessions: how to read sessions; arguments of ``ascribe.sessions.formats.import_files``.
+        **sessions: how to read sessions; arguments of ``ascribe.sessions.reading.import_files``.
 
     Raises:
         TableError: if the table is refused, or no group is left; nothing is written then.
@@ -234,7 +234,7 @@ def check_archive(
         processes: workers on this machine; as many as it has cores, if the table is large.
         work: where to keep intermediate results; the folder is removed at the end.
         progress: called with the share that is done.
-        **sessions: how to read sessions; arguments of ``ascribe.sessions.formats.import_files``.
+        **sessions: how to read sessions; arguments of ``ascribe.sessions.reading.import_files``.
 
     Raises:
         TableError: if the files cannot be read as a step table.

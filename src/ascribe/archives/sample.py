@@ -11,7 +11,7 @@ from ascribe.archives.convert import as_parquet
 from ascribe.archives.partition import NAMES, keys_of
 from ascribe.archives.places import Place, open_archive
 from ascribe.archives.run import row_bytes
-from ascribe.sessions.formats import SessionOptions
+from ascribe.sessions.reading import SessionOptions
 from ascribe.steps.arrays import Ints
 from ascribe.steps.files import (
     Rollouts,
@@ -40,7 +40,7 @@ def sample_archive(
         source: a path, or a URI that pyarrow opens.
         memory: bytes to use.
         wanted: whether to read the column of this name.
-        **sessions: how to read sessions; arguments of ``ascribe.sessions.formats.import_files``.
+        **sessions: how to read sessions; arguments of ``ascribe.sessions.reading.import_files``.
 
     Returns:
         The sample, its row numbers in the archive, and the number of rows of the archive.

@@ -10,7 +10,7 @@ from typer import Option
 
 from ascribe.archives import check_archive, is_archive
 from ascribe.cli import options, screen
-from ascribe.sessions.formats import CHECKED_COLUMNS, SessionOptions, check_carried
+from ascribe.sessions.reading import CHECKED_COLUMNS, SessionOptions, check_carried
 from ascribe.steps.check import CheckReport, without_reward
 from ascribe.steps.check import check as check_table
 from ascribe.steps.discount import USUAL

@@ -16,7 +16,7 @@ from ascribe.estimators import DEFAULT, Recipe, recipe
 from ascribe.estimators.assign import Assignment, assign
 from ascribe.estimators.credit import credit_arrays, credit_columns
 from ascribe.estimators.diagnostics import diagnose
-from ascribe.sessions.formats import Imported, SessionOptions, write_credit
+from ascribe.sessions.reading import Imported, SessionOptions, write_credit
 from ascribe.sessions.reading.format import named
 from ascribe.steps.atomic import write_file
 from ascribe.steps.files import Rollouts, write

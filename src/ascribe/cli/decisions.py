@@ -26,7 +26,7 @@ from ascribe.decisions import (
 )
 from ascribe.decisions.decision import signed
 from ascribe.decisions.versions import Change, compare_versions
-from ascribe.sessions.formats import SessionOptions
+from ascribe.sessions.reading import SessionOptions
 from ascribe.steps.files import Rollouts
 from ascribe.steps.hints import unknown
 from ascribe.steps.problems import counted, one_line

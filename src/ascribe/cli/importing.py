@@ -12,7 +12,7 @@ from rich.table import Table
 from typer import Argument, Option
 
 from ascribe.cli import options, screen
-from ascribe.sessions.formats import Imported, SessionOptions, import_files, import_parts
+from ascribe.sessions.reading import Imported, SessionOptions, import_files, import_parts
 from ascribe.steps.check import arrange, no_response
 from ascribe.steps.files import write
 from ascribe.steps.problems import counted

@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 from typer import Argument, Option
 
 from ascribe.cli import screen
-from ascribe.sessions.formats import SessionOptions
+from ascribe.sessions.reading import SessionOptions
 from ascribe.sessions.reading.format import formats
 from ascribe.sessions.reading.states import CHOICES
 from ascribe.steps.hints import unknown

@@ -12,7 +12,7 @@ from ascribe.cli.decisions import print_sentence
 from ascribe.estimators import DEFAULT
 from ascribe.reports import Picture, html_file, picture, read_run, write_run
 from ascribe.reports.verdict import Level
-from ascribe.sessions.formats import SessionOptions
+from ascribe.sessions.reading import SessionOptions
 
 ROLLOUTS = "rollouts/rollouts_*.parquet"
 """Where a run keeps its rollouts, if ``output.rollouts`` is true."""

@@ -34,7 +34,7 @@ from ascribe.steps.strict_json import without_nan
 from ascribe.steps.table import KNOWN_COLUMNS
 
 if TYPE_CHECKING:
-    from ascribe.sessions.formats import SessionOptions
+    from ascribe.sessions.reading import SessionOptions
 
 
 class _Console(Console):
@@ -335,7 +335,7 @@ def open_rollouts(
     **sessions: Unpack["SessionOptions"],
 ) -> Rollouts:
     """Read columns of a file with a progress bar, or print what is wrong with it and exit."""
-    from ascribe.sessions.formats import Imported, read
+    from ascribe.sessions.reading import Imported, read
 
     renamed = column_names(columns)
     with exits(file, as_json=as_json), progress(f"reading {safe(file.name, 40)}") as report:

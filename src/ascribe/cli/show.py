@@ -15,7 +15,7 @@ from ascribe.estimators import DEFAULT
 from ascribe.estimators.assign import assign
 from ascribe.estimators.credit import credit_arrays, credit_columns
 from ascribe.groups.responses import readable
-from ascribe.sessions.formats import SessionOptions
+from ascribe.sessions.reading import SessionOptions
 from ascribe.steps.arrays import Ints
 from ascribe.steps.files import Rollouts, is_credit_column
 from ascribe.steps.table import KNOWN_COLUMNS, StepTable

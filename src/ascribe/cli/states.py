@@ -11,7 +11,7 @@ from typer import Option
 
 from ascribe.cli import options, screen
 from ascribe.groups.keys import KeyQuality, StateKey, Tried, choose, keyed, measure, tools_before
-from ascribe.sessions.formats import SessionOptions
+from ascribe.sessions.reading import SessionOptions
 from ascribe.steps.check import check
 from ascribe.steps.files import Rollouts, write
 from ascribe.steps.hints import unknown

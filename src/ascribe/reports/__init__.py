@@ -26,7 +26,7 @@ from ascribe.steps.problems import one_line
 from ascribe.steps.table import StepTable
 
 if TYPE_CHECKING:
-    from ascribe.sessions.formats import SessionOptions
+    from ascribe.sessions.reading import SessionOptions
 
 __all__ = [
     "Facts",
@@ -206,7 +206,7 @@ def report(
         group_size: how many trajectories each group was meant to have, if known.
         memory: bytes to use; of a larger table, a sample of whole groups is read.
         **sessions: how to read sessions: ``form``, ``group``, ``reward`` and ``state``, as for
-            ``ascribe.sessions.formats.import_files``.
+            ``ascribe.sessions.reading.import_files``.
 
     Returns:
         What the page shows, in ``decisions``, ``verdict``, ``comparison`` and ``facts``.

@@ -24,7 +24,7 @@ from ascribe.steps.table import KNOWN_COLUMNS, StepTable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ascribe.sessions.formats import SessionOptions
+    from ascribe.sessions.reading import SessionOptions
 
 WON, FINISH, REWRITTEN = "won", "finish", "rewritten"
 TRANSCRIPT = ("observation", "prompt", "response", "messages")
@@ -116,7 +116,7 @@ def read_batches(
     import pyarrow as pa
 
     from ascribe.archives import is_archive
-    from ascribe.sessions.formats import CHECKED_COLUMNS, Imported, read
+    from ascribe.sessions.reading import CHECKED_COLUMNS, Imported, read
 
     known = [name for name in KNOWN_COLUMNS if fingerprints or name != "fingerprint"]
     wanted = {*known, WON, TRAINED, REWRITTEN, *CHECKED_COLUMNS}.__contains__
@@ -222,7 +222,7 @@ def _split(path: Path, rollouts: Rollouts) -> list[Batch]:
     import pyarrow as pa
     import pyarrow.types as kinds
 
-    from ascribe.sessions.formats import CHECKED_COLUMNS, check_carried
+    from ascribe.sessions.reading import CHECKED_COLUMNS, check_carried
 
     table, carried = rollouts.table, rollouts.carried
 

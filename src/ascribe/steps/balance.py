@@ -34,7 +34,7 @@ class Balance:
         split: tasks with one name and different questions, which count apart.
 
     Example:
-        >>> from ascribe.sessions.formats import import_files
+        >>> from ascribe.sessions.reading import import_files
         >>> import_files(["examples/conversations.jsonl"]).balance.sentence
         '120 sessions in 1 file.'
     """

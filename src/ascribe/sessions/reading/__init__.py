@@ -1,1 +1,29 @@
-"""What formats of sessions share: records, messages, rewards, states, and the import itself."""
+"""Files that other tools wrote, as tables of steps; and credit back into them."""
+
+from ascribe.sessions.reading.imports import (
+    CHECKED_COLUMNS,
+    Imported,
+    SessionOptions,
+    are_sessions,
+    check_carried,
+    import_files,
+    import_parts,
+    is_table,
+    read,
+    refuse_options,
+    write_credit,
+)
+
+__all__ = [
+    "CHECKED_COLUMNS",
+    "Imported",
+    "SessionOptions",
+    "are_sessions",
+    "check_carried",
+    "import_files",
+    "import_parts",
+    "is_table",
+    "read",
+    "refuse_options",
+    "write_credit",
+]

@@ -62,7 +62,7 @@ class Imported(Rollouts):
         arguments: the files and options of ``ascribe import``.
 
     Example:
-        >>> from ascribe.sessions.formats import import_files
+        >>> from ascribe.sessions.reading import import_files
         >>> imported = import_files(["examples/conversations.jsonl"])
         >>> imported.title, imported.state
         ('OpenAI messages', 'observation')
@@ -145,7 +145,7 @@ def read(
         progress: called with the share that has been read.
         wanted: whether to read the column of this name, of a table of steps.
         columns: what a table of steps calls a column of the format: ``{"reward": "score"}``.
-        **options: how to read sessions; arguments of ``ascribe.sessions.formats.import_files``.
+        **options: how to read sessions; arguments of ``ascribe.sessions.reading.import_files``.
 
     Raises:
         TableError: if the file cannot be read, with every reason found.
@@ -251,7 +251,7 @@ def import_files(
         OSError: if a file cannot be opened.
 
     Example:
-        >>> from ascribe.sessions.formats import import_files
+        >>> from ascribe.sessions.reading import import_files
         >>> import_files(["examples/conversations.jsonl"]).table
         StepTable(705 rows, 5 groups, 120 trajectories, 15 states)
     """
@@ -444,7 +444,7 @@ def write_credit(path: str | Path, imported: Imported, advantages: Floats, out: 
         ValueError: if the format has no place for credit.
 
     Example:
-        >>> from ascribe.sessions.formats import import_files, write_credit
+        >>> from ascribe.sessions.reading import import_files, write_credit
         >>> path = "examples/conversations.jsonl"
         >>> imported = import_files([path])
         >>> try:
