@@ -213,7 +213,8 @@ def _is_label(value: Any) -> bool:
 
 
 def _text(record: Record) -> str:
-    return "\n".join(record.value) if isinstance(record.value, list) else str(record.value or "")
+    lines = record.value if isinstance(record.value, list) else [record.value or ""]
+    return "\n".join(map(canonical, lines))
 
 
 def _short(record: Record) -> str:
