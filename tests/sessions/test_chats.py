@@ -97,7 +97,7 @@ def test_a_file_with_several_kinds_of_messages_says_so(tmp_path: Path) -> None:
 def test_names_in_the_metadata_and_the_info(tmp_path: Path) -> None:
     rows = [
         chat(metadata={"task": "a", "reward": 1.0, "run_id": 7, "system": "Linux"}),
-        chat("9", metadata="text", info={"task_id": "a", "score": 0.0}),
+        chat("9", metadata="text", info={"task_id": "a", "reward": 0.0}),
     ]
     table = import_files([lines(tmp_path, *rows)]).table
     assert list(table.trajectory.values) == ["a/7", "a/line 2"]

@@ -82,7 +82,7 @@ def one(path: Path, **options: Any) -> Imported:
     return import_files([path], unrewarded=True, **options)
 
 
-@pytest.mark.parametrize("name", LOGS.keys() - {"json in text"})
+@pytest.mark.parametrize("name", sorted(LOGS.keys() - {"json in text"}))
 def test_a_home_made_log_opens(tmp_path: Path, name: str) -> None:
     path = tmp_path / "log.json"
     path.write_text(json.dumps(LOGS[name]))

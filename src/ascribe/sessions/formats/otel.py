@@ -78,7 +78,7 @@ def _span(record: Record) -> Record:
         "span": ids.get("span_id" if old else "spanId").name(),
         "parent": record.get("parent_id" if old else "parentSpanId").optional_name(),
         "name": record.get("name").optional_name() or "",
-        "time": seconds(start, unit=1e-9),
+        "time": seconds(start, parts=10**9),
         "attributes": _attributes(record.get("attributes")),
         "events": events,
     }

@@ -37,9 +37,9 @@ def read(record: Record) -> Iterator[Conversation]:
         keys = [None]  # unlike situations are in one file and folder
     if any(isinstance(step.get("state").value, dict) for step in steps):
         keys = [START, *keys[:-1]]
-    folder, name = record.path.absolute().parent, record.path.stem
+    folder, name = record.file.absolute().parent, record.file.stem
     run = {"group": name, "trajectory": (folder.parent if folder.name == name else folder).name}
-    if record.path.suffix != ".traj":
+    if record.file.suffix != ".traj":
         run = {"trajectory": record.short()}
     # What was submitted is graded, also where a limit made the agent submit it.
     status = str(record.get("info.exit_status").value)

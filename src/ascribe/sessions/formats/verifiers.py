@@ -40,11 +40,13 @@ def read_traces(record: Record) -> Iterator[Conversation]:
         }
         for path, context in paths:
             sampled = [node for node in path[context:] if _is_sampled(nodes[node])]
+            # All that was shown is stated: an equal path was sampled again, and is no repetition.
+            shown = path.index(sampled[0]) if sampled else context
             yield Conversation(
                 group=group.name() if len(agents) == 1 else f"{group.name()}/{_agent(trace)}",
                 trajectory=trace.get("id").optional_name() or f"{record.short()}/{index}",
                 messages=[messages[node] for node in path],
-                context=context,
+                context=shown,
                 reward=_reward(trace),
                 truncated=stop in LIMITS or stop.endswith("_timeout"),
                 truncated_turns=[turn for turn, node in enumerate(sampled) if node in cut],

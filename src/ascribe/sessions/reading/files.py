@@ -281,6 +281,9 @@ def entries(whole: Record) -> Iterator[Record]:
             beside = {k: each for k, each in whole.value.items() if k not in keys}
             beside = {} if largest[0].key else beside
             for each in found:
+                if (other := _holds(each, generic=generic)) != name:
+                    detail = f"it holds records of two formats, {name} and {other}"
+                    raise whole.error(detail, hint="write each in a file of its own")
                 if _holds(each, generic=generic) == name:
                     yield from (replace(one, beside=beside) for one in each)
             return
@@ -342,10 +345,17 @@ def _members(path: Path, bad: OnBad) -> Iterator[Record]:
         for number, (name, file) in enumerate(_files(path, room)):
             if number >= MAX_MEMBERS:
                 raise Record(None, path).error(f"more than {MAX_MEMBERS:,} files")
-            hidden = PurePosixPath(name).name.startswith(".") or "__MACOSX" in name
-            if kind_of(name) not in TEXTS or hidden:
+            parts = PurePosixPath(name).parts
+            hidden = (
+                any(each.startswith(".") and each != ".." for each in parts) or "__MACOSX" in name
+            )
+            if hidden or not name.endswith(SUFFIXES):
                 continue
             member = one_line(name, 200)
+            if kind_of(name) not in TEXTS:
+                inner = Record(None, path, 0, member)
+                bad(inner.error("not read inside of an archive", hint="unpack the archive"))
+                continue
             try:
                 with unpacked(file, PurePosixPath(name)) as plain:
                     content = _limited(plain, path, member)

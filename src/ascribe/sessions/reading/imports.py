@@ -6,7 +6,7 @@ steps, or conversations in one of these formats.
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
@@ -58,6 +58,7 @@ class Imported(Rollouts):
         sizes: number of steps of each conversation that was read, and whether it is in the table,
             in the order of the rows.
         chosen: the state that was taken, and what others would give.
+        unread: the places of records that are not as their format has them.
         arguments: the files and options of ``ascribe import``.
 
     Example:
@@ -71,6 +72,7 @@ class Imported(Rollouts):
     sizes: Sequence[tuple[int, bool]]
     chosen: ChosenState
     also: Sequence[str] = ()
+    unread: Collection[str] = ()
     arguments: Sequence[str] = ()
 
     @property
@@ -188,6 +190,7 @@ def are_sessions(
     """Whether a file or folder holds sessions, not a table of steps.
 
     Raises:
+        TableError: if a folder holds both.
         ValueError: for options of the other kind.
     """
     if columns:
@@ -195,15 +198,31 @@ def are_sessions(
         return False
     if any(options.get(name) for name in ("form", "messages", "actions")):
         return True
-    if path.name.endswith((*TABLES, ".csv")):
+    if path.name.endswith((*TABLES, ".csv")) and not path.is_dir():
         foreign = not is_table(path)
     elif path.is_dir():
-        foreign = not any(map(is_table, path.glob("*.parquet")))
+        table = next(filter(is_table, path.glob("*.parquet")), None)
+        if table is not None:
+            _refuse_sessions_beside(path, table)
+        foreign = table is None
     else:
         foreign = path.name.endswith(SUFFIXES)
     if not foreign:
         refuse_options(path.name, **options)
     return foreign
+
+
+def _refuse_sessions_beside(folder: Path, table: Path) -> None:
+    """Raise ``TableError`` for a folder of tables in which a file of sessions would not be read."""
+    others = (each for each in sorted(folder.iterdir()) if each.suffix != ".parquet")
+    known = (each for each in others if each.name.endswith(SUFFIXES))
+    if file := next((each for each in known if not is_table(each)), None):
+        detail = (
+            f"{one_line(folder)} holds a table of steps ({one_line(table.name)}) and sessions "
+            f"({one_line(file.name)}), which would not be read"
+        )
+        hint = "give each a folder of its own"
+        raise TableError([Problem(ProblemKind.NO_CONVERSATIONS, detail, hint=hint)])
 
 
 def refuse_options(name: str, **options: Unpack[SessionOptions]) -> None:
@@ -335,6 +354,7 @@ def import_parts(
     sessions = Sessions(how, balance, Copies(copies == "once"))
     batch: list[Conversation] = []
     steps, parts, key, keys, seen = 0, 0, None, list[str](), set[tuple[Any, ...]]()
+    unread = set[str]()
 
     def table(*, whole: bool) -> Imported | None:
         kept, used = sessions.chosen(batch)
@@ -346,10 +366,10 @@ def import_parts(
             next(own) if is_used else (len(each.steps), False)
             for each, is_used in zip(batch, used, strict=True)
         ]
-        return replace(imported, arguments=arguments, balance=balance, sizes=sizes)
+        return replace(imported, arguments=arguments, balance=balance, sizes=sizes, unread=unread)
 
     for name, files in found.items():
-        reader = Reader(how.asked or named(name), how, balance, documents, csv, seen)
+        reader = Reader(how.asked or named(name), how, balance, documents, csv, seen, unread=unread)
         for conversations in reader.sessions(files, progress):
             if steps >= limit and (imported := table(whole=False)):
                 state, key = imported.state, imported.chosen.key
@@ -445,7 +465,8 @@ def write_credit(path: str | Path, imported: Imported, advantages: Floats, out: 
     with replacing(out) as file:
         values = []
         for record in read_records(path, lambda _: None):
-            put(record.value, parts)
+            if record.place() not in imported.unread:
+                put(record.value, parts)
             values.append(json.dumps(record.value, ensure_ascii=False, allow_nan=False))
             if path.suffix != ".json":
                 file.write(f"{values.pop()}\n".encode())

@@ -26,13 +26,13 @@ from ascribe.sessions.reading.traces import in_session, one_group, seconds
 def session(record: Record) -> Hashable:
     """The folder and the name of the session; None for a line without one."""
     name = usual(record, SESSIONS)
-    return (str(record.path.parent), name.name()) if name else None
+    return (str(record.file.parent), name.name()) if name else None
 
 
 def scores(record: Record) -> list[Score]:
     """The reward of a call, or of its session, in a field with a usual name."""
     found = usual(record, names.REWARDS)
-    return [Score("", found)] if found else []
+    return [Score(names.last_name(found), found)] if found else []
 
 
 def snapshots(record: Record) -> bool:

@@ -82,7 +82,7 @@ def conversation(record: Record, messages: Sequence[Message], **known: Any) -> C
         "logprobs": digest(record.get("logprobs").value),
     }
     if group is not None:
-        fields["group"] = group.name() if group else prompt_name(messages)
+        fields["group"] = (group.name() if group else "") or prompt_name(messages)
     if "reward" not in known:
         reward = usual(record, REWARDS)
         if not reward or isinstance(reward.value, dict):
@@ -102,6 +102,8 @@ def conversation(record: Record, messages: Sequence[Message], **known: Any) -> C
         fields["version"] = version(record)
     whole = Conversation(**{**fields, **known})
     extra = ends(whole, named) if named or group or "group" in known else {}
+    if "reward" not in known and reward:
+        extra |= {"reward": last_name(reward)}
     return changed(whole, extra=extra | unsure | ({"fields": taken} if taken else {}))
 
 
@@ -150,6 +152,11 @@ def usual(record: Record, names: Sequence[str]) -> Record:
 def _first_parts(names: tuple[str, ...]) -> frozenset[str]:
     """The first part of each path."""
     return frozenset(name.partition(".")[0] for name in names)
+
+
+def last_name(record: Record) -> str:
+    """What an entry is called, wherever it is."""
+    return record.field.rpartition(".")[2]
 
 
 def at(record: Record, name: str) -> Record:

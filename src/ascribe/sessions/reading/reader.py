@@ -7,20 +7,23 @@ only the open ones are held.
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from ascribe.sessions.copies import Copies, better
+from ascribe.sessions.copies import Copies, better, earned
 from ascribe.sessions.messages import Conversation, changed
 from ascribe.sessions.reading.fields import Fields
-from ascribe.sessions.reading.files import DOCUMENTS, SUFFIXES, OnBad, read_records
+from ascribe.sessions.reading.files import ARCHIVES, DOCUMENTS, SUFFIXES, OnBad, read_records
 from ascribe.sessions.reading.format import Format, error, format_of, named
+from ascribe.sessions.reading.names import TIMES
 from ascribe.sessions.reading.records import Record
 from ascribe.sessions.reading.rewards import SessionRewards
 from ascribe.sessions.reading.scores import Score, choose_name, latest
+from ascribe.sessions.reading.traces import seconds
 from ascribe.sessions.tables import session_rewards
 from ascribe.sessions.tasks import Questions
 from ascribe.steps.balance import Balance
@@ -84,8 +87,12 @@ class Documents:
 
     def first(self, path: Path) -> list[Record]:
         """The first records of a file."""
-        records = read_records(path)
+        bad = list[TableError]()
+        packed = path.name.endswith(ARCHIVES)  # of which one file may be bad
+        records = read_records(path, bad.append) if packed else read_records(path)
         first = list(islice(records, FIRST))
+        if bad and not first:
+            raise bad[0]
         if path.suffix in DOCUMENTS and first and (size := path.stat().st_size) <= self.room:
             self.room -= size
             self.parsed[path] = chain(first, records)
@@ -161,7 +168,11 @@ def _is_beside(path: Path, names: Iterable[str]) -> bool:
 
 
 class _Once:
-    """Files that have the same bytes as an earlier one; only those of one size are read."""
+    """Files that are an earlier one, or have its bytes; only those of one size are read.
+
+    A file with one record says no more than its session, of which words alone prove nothing: two
+    attempts may have answered the same, or have crashed alike.
+    """
 
     def __init__(self) -> None:
         self.of_size: dict[int, list[Path]] = {}
@@ -170,9 +181,11 @@ class _Once:
     def before(self, path: Path) -> Path | None:
         others = self.of_size.setdefault(path.stat().st_size, [])
         same = [each for each in others if self._digest(each) == self._digest(path)]
-        if not same:
+        copied = same[:1] if same and _has_several(path) else []
+        copied = [each for each in same if each.samefile(path)] or copied
+        if not copied:
             others.append(path)
-        return same[0] if same else None
+        return copied[0] if copied else None
 
     def _digest(self, path: Path) -> bytes:
         if path not in self.digests:
@@ -182,6 +195,14 @@ class _Once:
                     digest.update(block)
             self.digests[path] = digest.digest()
         return self.digests[path]
+
+
+def _has_several(path: Path) -> bool:
+    """Whether a file has several records; also one that cannot be read, of which one is enough."""
+    try:
+        return len(list(islice(read_records(path), 2))) > 1
+    except TableError:
+        return True
 
 
 def _read_as(
@@ -239,6 +260,8 @@ class Reader:
         score: the name of the score that is the reward, of several.
         of_calls: whether rewards belong to calls, so that those of a session add up.
         owners: the session that a trace belongs to, or one whose records are in another.
+        fields: where the first record of each file has its reward, of formats that leave it open.
+        unread: the places of records that are not as their format has them.
     """
 
     form: Format
@@ -250,6 +273,8 @@ class Reader:
     score: str = ""
     of_calls: bool = False
     owners: dict[Hashable, Hashable] = field(default_factory=dict)
+    fields: dict[Path, tuple[str, str]] = field(default_factory=dict)
+    unread: set[str] = field(default_factory=set)
     also: dict[str, None] = field(default_factory=dict)
     """Formats of single records, of those that are told apart by their messages."""
     keys: list[str] = field(default_factory=list)
@@ -305,6 +330,7 @@ class Reader:
                     yield self._conversations(self._unique(records))
                 except TableError as problem:
                     self._leave_out(problem, len(records))
+                    self.unread |= {each.place() for each in records}
             progress((number + 1) / len(files))
 
     def _survey(self, files: Sequence[Path]) -> Counter[Hashable]:
@@ -317,6 +343,7 @@ class Reader:
             for place, record in enumerate(self.records(file)):
                 try:
                     pair = session_and_trace(record, form)
+                    count[pair] += 1  # as when it is read again, whatever else is wrong with it
                     found = () if self.csv else self._scores(record)
                     whole = bool(found) and form.snapshots(record)
                     read = [(pair, _read(each, form, (file, place)), whole) for each in found]
@@ -325,7 +352,6 @@ class Reader:
                     if self.how.skip_bad:  # left out when it is read again
                         continue
                     raise
-                count[pair] += 1
                 scores += read
                 first = owner.setdefault(name, pair[0]) if name else pair[0]
                 self.keys = self.keys or list(record.value)
@@ -421,6 +447,8 @@ class Reader:
             value = self._named(records, how.reward)
             reward = self._number(value) if value else None
             conversations = [replace(e, reward=reward, rewards=None) for e in conversations]
+        elif self.csv is None:
+            self._check_field(conversations, record)
         if how.rewards == "call":
             steps = [(each, each.extra.get("rewards")) for each in conversations]
             conversations = [replace(e, reward=None, rewards=r) if r else e for e, r in steps]
@@ -433,7 +461,7 @@ class Reader:
             for name, path in names.items()
             if path
         }
-        conversations = [changed(each, path=record.path, **given) for each in conversations]
+        conversations = [changed(each, path=record.file, **given) for each in conversations]
         for each in conversations[:1]:
             for what, path in each.extra.get("fields", {}).items():
                 self.balance.fields.setdefault(what, Counter())[path] += 1
@@ -447,10 +475,19 @@ class Reader:
                 if any((not last, mark) in self.seen for last, mark in parts):
                     raise InputError(refusal)
                 self.seen.update(parts)
+        called = [each.trajectory for each in conversations]
         conversations = self._with_new_names(conversations, record)
         if self.csv is not None:
-            conversations = [self.csv.join(each) for each in conversations]
+            conversations = list(map(self.csv.join, conversations, called))
         return conversations
+
+    def _check_field(self, conversations: Sequence[Conversation], record: Record) -> None:
+        """Refuse a reward that another field holds than in the records of its file before it."""
+        for name in filter(None, (each.extra.get("reward") for each in conversations)):
+            known, place = self.fields.setdefault(record.file, (name, record.place()))
+            if name != known:
+                detail = f"its reward is in {name}, that of {place} in {known}, a different number"
+                raise record.error(detail, hint=f"name one of them: {option('reward', known)}")
 
     def _with_new_names(
         self, conversations: list[Conversation], record: Record
@@ -502,7 +539,12 @@ class Reader:
         silent = not any(each.steps for each in conversations)
         snapshots = all(map(self.form.snapshots, records))
         if silent or snapshots or not self.of_calls:
-            values = [score.value for _, score in found.values()]
+            given = [score for _, score in found.values()]
+            times = [_time(score, records[place]) for place, score in found.values()]
+            if None not in times:  # some exports have the latest first
+                order = sorted(range(len(given)), key=lambda n: times[n] or 0.0)
+                given = [given[n] for n in order]
+            values = [score.value for score in given]
             added = self.of_calls and not snapshots
             reward = None if not values else sum(values) if added else values[-1]
             return [changed(each, reward=reward) for each in conversations]
@@ -533,7 +575,7 @@ def session_and_trace(record: Record, form: Format) -> tuple[Hashable, Hashable]
     session = form.session(record) if form.session else None
     trace = form.trace(record) if form.trace else None
     if session is None and trace is None:  # a session of its own
-        trace = record.path, record.line, record.field
+        trace = record.file, record.line, record.field
     return (
         None if session is None else ("session", session),
         None if trace is None else ("trace", trace),
@@ -549,6 +591,15 @@ def _read(score: Score, form: Format, target: Hashable) -> Score:
     """A score with its number; without a target, that of its record."""
     chosen = target if score.target is None else score.target
     return score._replace(value=form.score(score.value), target=chosen)
+
+
+def _time(score: Score, record: Record) -> float | None:
+    """When a score was given, or else its record written, in seconds; None if neither says it."""
+    if score.time is not None:
+        return score.time
+    with suppress(TableError):  # a time in another form
+        return seconds(next(filter(None, map(record.get, TIMES)), replace(record, value=None)))
+    return None
 
 
 def _reason(problem: TableError) -> str:
@@ -586,6 +637,7 @@ class Sessions:
         sessions: dict[tuple[str, str], list[Conversation]] = {}
         for each in conversations:
             sessions.setdefault((each.group, each.trajectory), []).append(each)
+        self.copies.see(sessions.values())
         kept: dict[int, list[Conversation]] = {}
         for session in sessions.values():
             self._choose(session, kept)
@@ -610,6 +662,8 @@ class Sessions:
             excluded = "crashed"
         if not excluded:
             why, first = self.copies.reason(session)
+            if first is not session and earned(first) != earned(session):
+                why += ", but another reward"
             if first is not session and why and id(first) in kept and better(session, first):
                 self.copies.replace(first, session)
                 self._leave_out(kept.pop(id(first)), why)

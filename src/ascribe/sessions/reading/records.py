@@ -44,6 +44,11 @@ class Record:
     member: str = ""
     """The name in an archive."""
 
+    @property
+    def file(self) -> Path:
+        """The file, or a member of an archive as if it were beside it: a name, not to be opened."""
+        return Path(self.path.parent, self.member) if self.member else self.path
+
     def place(self) -> str:
         """The file, the line and the field."""
         line = self.short() if self.line else ""
@@ -191,12 +196,24 @@ def parse_json(content: bytes, path: Path, line: int = 0, field: str = "") -> Re
     return record
 
 
+SAID_ONCE = 30.0
+"""Minus the logarithm of a probability with which no two of a thousand million attempts agree."""
+
+
 def digest(values: Any) -> str:
-    """A hash of numbers that were drawn at random, such as log-probabilities; empty without any."""
-    if values is None or values == [None] * len(values):
+    """A hash of log-probabilities too low to occur twice, else nothing: words have their own."""
+    if _improbability(values) < SAID_ONCE:
         return ""
-    text = to_json(without_nan(values))
-    return blake2b(text.encode(), digest_size=16).hexdigest() if "." in text else ""
+    return blake2b(to_json(without_nan(values)).encode(), digest_size=16).hexdigest()
+
+
+def _improbability(values: Any) -> float:
+    """Minus the sum of log-probabilities, without those of what else could have been said."""
+    if isinstance(values, dict):
+        return sum(_improbability(v) for name, v in values.items() if not name.startswith("top_"))
+    if isinstance(values, list):
+        return sum(map(_improbability, values))
+    return max(0.0, -values) if isinstance(values, float) and isfinite(values) else 0.0
 
 
 def ends_early(error: ValueError) -> bool:

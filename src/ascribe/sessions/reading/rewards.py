@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 
+from ascribe.sessions.copies import said
 from ascribe.sessions.messages import Conversation
 from ascribe.steps.balance import Balance
 from ascribe.steps.errors import InputError
@@ -39,6 +40,7 @@ class SessionRewards:
         alone: the row of each session without its group; None if several groups have the name.
         owners: the session of each row, by the row's line.
         missing: the sessions that have no row.
+        words: what the session of each row says.
     """
 
     path: Path
@@ -46,6 +48,7 @@ class SessionRewards:
     alone: dict[str, Row | None] = field(default_factory=dict)
     owners: dict[int, str] = field(default_factory=dict)
     missing: dict[str, None] = field(default_factory=dict)
+    words: set[tuple[int, int]] = field(default_factory=set)
 
     @classmethod
     def read(cls, path: str | Path) -> "SessionRewards":
@@ -72,13 +75,22 @@ class SessionRewards:
             raise rewards.error(one_line(error, 300)) from error
         return rewards
 
-    def join(self, conversation: Conversation) -> Conversation:
-        """The conversation with the reward of its session and, if the file has it, its group."""
+    def join(self, conversation: Conversation, called: str) -> Conversation:
+        """The conversation with the reward of its session and, if the file has it, its group.
+
+        ``called`` is its name in its own file. If another session has it, too, one of them was
+        rewarded, unless both say the same.
+        """
         name = f"{conversation.group}/{conversation.trajectory}"
         row = self.rows.get(name) or self.alone.get(conversation.trajectory)
-        if row is None:
+        shared = self.rows.get(f"{conversation.group}/{called}") or self.alone.get(called)
+        words = hash(tuple(map(said, conversation.messages)))
+        if row is None and (shared is None or (shared.line, words) in self.words):
             self.missing[name] = None
             return replace(conversation, reward=None, rewards=None)
+        row = row or shared
+        assert row is not None
+        self.words.add((row.line, words))
         owner = self.owners.setdefault(row.line, name)
         if owner != name:
             names = f"{one_line(owner, 80)!r} and {one_line(name, 80)!r}"

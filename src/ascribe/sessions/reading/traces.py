@@ -174,14 +174,14 @@ def branches(parents: Sequence[int], sampled: Sequence[bool]) -> list[tuple[list
     return paths
 
 
-def seconds(record: Record, *, unit: float = 1.0) -> float | None:
-    """A time in seconds, from a number of units, its text, or a date of ISO 8601."""
+def seconds(record: Record, *, parts: int = 1) -> float | None:
+    """A time in seconds, from a number of parts of one, its text, or a date of ISO 8601."""
     if not isinstance(record.value, str):
-        return record.number() * unit if record else None
+        return record.number() / parts if record else None
     text = record.value
     try:
         if text.isdecimal() and len(text) <= 30:
-            return int(text) * unit
+            return int(text) / parts
         time = datetime.fromisoformat(text)
         return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError) as error:
