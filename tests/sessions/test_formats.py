@@ -6,6 +6,7 @@ give the same steps.
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -544,3 +545,9 @@ def test_half_of_a_surrogate_pair_is_refused_with_its_line(tmp_path: Path):
     with pytest.raises(TableError, match=r"runs.jsonl, line 2: a text is not valid Unicode"):
         import_files([path])
     assert len(import_files([lines(tmp_path, chat("fine 😀", reward=1))]).table) == 1
+
+
+def test_the_page_names_every_format():
+    page = (DATA.parents[2] / "docs" / "import.md").read_text()
+    named = set(re.findall(r"^\| .+? \| `([\w-]+)` \| ", page, re.M))
+    assert named - {"cleaned"} >= formats().keys() - {"fields"}

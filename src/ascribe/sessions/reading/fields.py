@@ -213,8 +213,8 @@ def _is_label(value: Any) -> bool:
 
 
 def _text(record: Record) -> str:
-    value = record.value
-    return "\n".join(map(str, value)) if isinstance(value, list) else str(value or "")
+    lines = record.value if isinstance(record.value, list) else [record.value or ""]
+    return "\n".join(map(canonical, lines))
 
 
 def _short(record: Record) -> str:

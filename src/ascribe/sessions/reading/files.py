@@ -44,7 +44,10 @@ PACKED = ("", ".gz", ".zst")
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst")
 SUFFIXES = (*(text + packed for text in TEXTS for packed in PACKED), *ARCHIVES, ".eval", ".parquet")
 """Of the files in a folder that are opened."""
-DAMAGES = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, RuntimeError)
+DAMAGES = (
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, RuntimeError),
+    *(UnicodeDecodeError, gzip.BadGzipFile),
+)
 FEW = 3
 """Entries of a list that are looked at to see what it holds."""
 
