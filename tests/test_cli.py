@@ -913,7 +913,7 @@ def test_help_fills_its_lines():
         ("ascribe credit --rec", ["--recipe"]),
         ("ascribe credit --recipe bip", ["bipace_diff", "bipace_q"]),
         ("ascribe recipes gi", ["gigpo"]),
-        ("ascribe import --format lang", ["langfuse", "langgraph", "langsmith", "langchain"]),
+        ("ascribe import --format lang", ["langfuse", "langsmith", "langgraph", "langchain"]),
         ("ascribe check --state ob", ["observation"]),
     ],
 )

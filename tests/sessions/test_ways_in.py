@@ -331,3 +331,14 @@ def test_no_list_of_a_document_is_dropped_in_silence(tmp_path: Path) -> None:
     path.write_text(json.dumps({"chats": chats, "others": [other]}))
     with pytest.raises(TableError, match="records of two formats, openai and sharegpt"):
         import_files([path])
+
+
+@pytest.mark.parametrize("place", [0, 1, 4])
+def test_a_damaged_record_is_read_past_wherever_it_is(tmp_path: Path, place: int) -> None:
+    texts = [json.dumps(chat(task="t", id=str(n), reward=1.0)) for n in range(8)]
+    texts.insert(place, '{"id": broken')
+    path = tmp_path / "runs.jsonl"
+    path.write_text("\n".join(texts))
+    imported = import_files([path], skip_bad=True)
+    assert len(returns(imported)) == 8
+    assert imported.balance.reasons("record") == {"damaged": 1}

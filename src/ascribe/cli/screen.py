@@ -293,8 +293,18 @@ def refuse(error: TableError, *, as_json: bool, file: str | Path) -> NoReturn:
             where = f"{rows if numbers else ''}{safe(file, 300)}"
             what = f"{safe(problem.detail, 300)} ({problem.kind.label}), {where}"
             tell_error(what, safe(problem.advice, 1_000))
+        if error.fields:
+            err.print(fields_table(error.fields))
         err.print(Text(f"{safe(file, 300)}: refused; nothing was computed."), soft_wrap=True)
     raise typer.Exit(1)
+
+
+def fields_table(fields: Sequence[tuple[str, str, str]]) -> Table:
+    """The fields of a record, with their types and the beginnings of their values."""
+    table = Table("field", "type", "value", title="The first record")
+    for path, kind, value in fields:
+        table.add_row(safe(path), kind, safe(value))
+    return table
 
 
 def problem_table(problems: Any) -> Table:

@@ -69,6 +69,7 @@ class Conversation:
         terminated: whether the environment ended the episode.
         truncated: whether a limit cut the episode; then it does not count as terminated.
         agent: who acts, in a team or as a sub-agent.
+        agents: who acts in each step of a team, if the conversation is that of all.
         version: the policy's version.
         states: a key for each step, for ``state="key"``.
         context: how many of the first messages are history alone: what a call was shown, or turns
@@ -104,6 +105,7 @@ class Conversation:
     terminated: bool = True
     truncated: bool = False
     agent: str | None = None
+    agents: Sequence[str | None] | None = None
     version: str | None = None
     states: Sequence[str | None] | None = None
     context: int = 0

@@ -92,7 +92,12 @@ def to_tables(forest: Forest, choices: Sequence[State]) -> dict[State, StepTable
         "terminated": ends & finished & ~cut,
         "truncated": ends & cut,
     }
+    teams = [name for each in forest.conversations for name in each.agents or each.steps]
     agents = [each.agent for each in decisions]
+    agents[: len(teams)] = [
+        known if isinstance(name, int) else name or MAIN
+        for known, name in zip(agents, teams, strict=False)
+    ]
     if any(each.agent for each in owners) or set(agents) - {MAIN}:
         columns["agent"] = agents
     tasks = [each.task for each in owners]
@@ -188,11 +193,15 @@ def _states(
         since: list[Message] = []
         call_order = _call_order(each.messages[start - 1]) if start else {}
         row = bounds[number]
+        spoken: dict[str | None, int] = {}
         for place in range(start, len(each.messages)):
             message = each.messages[place]
             if message.get("role") != "assistant":
                 since.append(message)
                 continue
+            name = each.agents[row - bounds[number]] if each.agents else None
+            since = _heard(each.messages[spoken.get(name, start) : place]) if name else since
+            spoken[name] = place + 1
             if by_history or place >= each.context:
                 action = action_of(message)
                 observation = [
@@ -205,8 +214,10 @@ def _states(
                     states["history"][row] = history.hexdigest()
                 history.update(_pair(("assistant", action)).encode(errors="replace"))
             if place >= each.context:
+                before = row - 1 if row > bounds[number] else begins.previous
                 for column, tools in shown:
-                    column[row] = _shown(observation, tools)
+                    kept = column[before] if before >= 0 else ""  # nothing new was shown
+                    column[row] = _shown(observation, tools) if observation else kept
                 actions[row] = action
                 if row in followed:
                     histories[row] = history.copy()
@@ -225,6 +236,16 @@ def _states(
                 )
             states["key"][bounds[number] : row] = keys
     return states, actions
+
+
+def _heard(messages: Sequence[Message]) -> list[Message]:
+    """Messages as an agent of a team is shown them: what others said is a user's."""
+    return [
+        {"role": "user", "content": f"{each.get('name')}: {action_of(each)}"}
+        if each.get("role") == "assistant"
+        else each
+        for each in messages
+    ]
 
 
 def _pair(texts: tuple[str, str]) -> str:

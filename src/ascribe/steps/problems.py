@@ -317,6 +317,10 @@ class Problem(Brief):
 class TableError(InputError):
     """A table that cannot be built or credited, with the problems that say why.
 
+    Attributes:
+        problems: what is wrong.
+        fields: of a file that is not known, the path, type and beginning of each field.
+
     Example:
         >>> try:
         ...     ascribe.select(table, "raise", group_size=4)
@@ -324,6 +328,8 @@ class TableError(InputError):
         ...     print([problem.kind.label for problem in error.problems])
         ['partial_group']
     """
+
+    fields: Sequence[tuple[str, str, str]] = ()
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: Sequence[Problem] = tuple(problems)

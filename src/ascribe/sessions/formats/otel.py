@@ -50,8 +50,13 @@ EMPTY = (
 
 def split(record: Record) -> Iterator[Record]:
     """The spans of a record, in one form."""
-    if not record.get("resourceSpans"):
+    if not record.get("resourceSpans") and not record.get("spans"):
         yield _span(record)
+    nested = record.get("spans").items()[::-1]
+    while nested:
+        span = nested.pop()
+        yield _span(span)
+        nested += span.get("child_spans").items()[::-1]
     for resource in record.get("resourceSpans").items():
         for scope in resource.get("scopeSpans").items():
             yield from map(_span, scope.get("spans").items())
@@ -59,6 +64,8 @@ def split(record: Record) -> Iterator[Record]:
 
 def _span(record: Record) -> Record:
     """A span with the same keys whoever wrote it, and its attributes as an object."""
+    if record.get("span_attributes"):
+        return _nested(record)
     ids = record if record.get("traceId") else record.get("context")
     old = ids is not record
     start = record.get("start_time" if old else "startTimeUnixNano")
@@ -74,6 +81,20 @@ def _span(record: Record) -> Record:
         "time": seconds(start, parts=10**9),
         "attributes": _attributes(record.get("attributes")),
         "events": events,
+    }
+    return replace(record, value=value)
+
+
+def _nested(record: Record) -> Record:
+    """A span with those that it started in ``child_spans``."""
+    value: dict[str, Any] = {
+        "trace": record.get("trace_id").name(),
+        "span": record.get("span_id").name(),
+        "parent": record.get("parent_span_id").optional_name(),
+        "name": record.get("span_name").optional_name() or "",
+        "time": seconds(record.get("timestamp")),
+        "attributes": _attributes(record.get("span_attributes")),
+        "events": [],
     }
     return replace(record, value=value)
 
@@ -217,7 +238,8 @@ def _messages(record: Record) -> list[Message]:
 
 
 RECORDS = (
-    "context.trace_id context.span_id attributes | traceId spanId attributes | resourceSpans:list"
+    "context.trace_id context.span_id attributes | traceId spanId attributes | "
+    "resourceSpans:list | spans.0.span_attributes"
 )
 FORMAT = Format(
     "otel",
@@ -231,4 +253,5 @@ FORMAT = Format(
     scores=scores,
     field=field,
     identity="span",
+    beside=("*.annotations.json",),
 )

@@ -8,6 +8,7 @@ has no reward: give it with ``reward``. The task is the folder if the file is ca
 SWE-agent does; else tasks are told apart by their prompts.
 """
 
+import re
 from collections.abc import Iterator
 from itertools import takewhile
 
@@ -17,6 +18,8 @@ from ascribe.sessions.reading.names import conversation
 from ascribe.sessions.reading.records import Message, Record, canonical, message
 
 LIMITS = ("exit_cost", "exit_context", "exit_total_execution_time", "exit_command_timeout")
+PLACE = re.compile(r'\s*\{"open_file": "[^"]*", "working_dir": "[^"]*"\}\s*')
+"""A state that says where the agent is, and nothing else."""
 START = "start"
 """The key of a first step before which no state was taken."""
 
@@ -30,11 +33,13 @@ def read(record: Record) -> Iterator[Conversation]:
     for step in steps:
         messages += _step(step)
     keys = [canonical(step.get("state").value) if step.get("state") else None for step in steps]
+    if all(key is not None and PLACE.fullmatch(key) for key in keys):
+        keys = [None]  # unlike situations are in one file and folder
     if any(isinstance(step.get("state").value, dict) for step in steps):
         keys = [START, *keys[:-1]]
-    folder = record.file.absolute().parent
-    run = {"group": folder.name, "trajectory": folder.parent.name}
-    if folder.name != record.file.stem:
+    folder, name = record.file.absolute().parent, record.file.stem
+    run = {"group": name, "trajectory": (folder.parent if folder.name == name else folder).name}
+    if record.file.suffix != ".traj":
         run = {"trajectory": record.short()}
     # What was submitted is graded, also where a limit made the agent submit it.
     status = str(record.get("info.exit_status").value)

@@ -265,14 +265,18 @@ def entries(whole: Record) -> Iterator[Record]:
         return
     whole = _as_record(whole)
     for generic in (False, True):
-        if not isinstance(whole.value, dict) or format_of(whole, generic=generic):
+        if not isinstance(whole.value, dict) or (
+            format_of(whole, generic=generic) and not (generic and _by_session(whole))
+        ):
             break
-        found = [each for each in _inside(whole) if _holds(each, generic=generic)]
+        found = [each for each in _inside(whole, bare=generic) if _holds(each, generic=generic)]
         if found:
             largest = max(found, key=len)
             name = _holds(largest, generic=generic)
             keys = {each[0].field.partition("[")[0].partition(".")[0] for each in found}
-            beside = {key: each for key, each in whole.value.items() if key not in keys}
+            # Sessions beside each other say nothing of one.
+            beside = {k: each for k, each in whole.value.items() if k not in keys}
+            beside = {} if largest[0].key else beside
             for each in found:
                 if (other := _holds(each, generic=generic)) != name:
                     detail = f"it holds records of two formats, {name} and {other}"
@@ -299,17 +303,27 @@ def _as_record(record: Record) -> Record:
     return record
 
 
-def _inside(record: Record, depth: int = 2) -> Iterator[list[Record]]:
-    """The lists and objects of records in an object."""
+def _by_session(whole: Record) -> bool:
+    """Whether all of an object's entries are sessions of their own."""
+    keys = list(whole.value)
+    whole_ones = len(keys) > 1 and all(isinstance(each, dict) for each in whole.value.values())
+    return whole_ones and all(format_of(whole.get_key(key)) for key in keys[:FEW])
+
+
+def _inside(record: Record, depth: int = 2, *, bare: bool) -> Iterator[list[Record]]:
+    """The lists and objects of records in an object; ``bare`` ones are messages alone."""
     values = record.mapping()
     inner = [(key, value) for key, value in values.items() if isinstance(value, dict | list)]
-    if inner and len(inner) == len(values):
+    if inner and len(inner) == len(values) and (bare or not any(_is_chat(v) for _, v in inner)):
         yield [_as_record(replace(record.get_key(key), key=key)) for key, _ in inner]
+        if _by_session(record):
+            return
     for key, value in inner:
         if isinstance(value, list) and value and not _is_chat(value):
-            yield [_as_record(each) for each in record.get_key(key).items()]
+            if bare or not _is_chat(value[0]):
+                yield [_as_record(each) for each in record.get_key(key).items()]
         elif isinstance(value, dict) and depth > 1:
-            yield from _inside(record.get_key(key), depth - 1)
+            yield from _inside(record.get_key(key), depth - 1, bare=bare)
 
 
 def _holds(records: list[Record], *, generic: bool) -> str:
@@ -328,8 +342,8 @@ def _members(path: Path, bad: OnBad) -> Iterator[Record]:
         for number, (name, file) in enumerate(_files(path, room)):
             if number >= MAX_MEMBERS:
                 raise Record(None, path).error(f"more than {MAX_MEMBERS:,} files")
-            parts = PurePosixPath(name).parts
-            if not name.endswith(SUFFIXES) or any(each.startswith(".") for each in parts):
+            hidden = PurePosixPath(name).name.startswith(".") or "__MACOSX" in name
+            if not name.endswith(SUFFIXES) or hidden:
                 continue
             member = one_line(name, 200)
             if kind_of(name) not in TEXTS:

@@ -163,9 +163,16 @@ def named(name: str) -> Format:
     raise unknown("format", name, (*formats(), *others()))
 
 
-def error(detail: str) -> TableError:
-    """The error for files in which there is no session."""
-    return TableError([Problem(ProblemKind.NO_CONVERSATIONS, detail)])
+def error(detail: str, first: Record | None = None) -> TableError:
+    """The error for files in which there is no session; ``first`` is a record of them."""
+    if first is None or not isinstance(first.value, dict):
+        return TableError([Problem(ProblemKind.NO_CONVERSATIONS, detail)])
+    from ascribe.sessions.reading.advice import advice, described
+
+    problem = Problem(ProblemKind.NO_CONVERSATIONS, detail, hint=advice(first))
+    found = TableError([problem])
+    found.fields = described(first)
+    return found
 
 
 def format_of(record: Record, family: str = "", *, generic: bool = True) -> Format | None:

@@ -17,6 +17,7 @@ from ascribe.groups.keys import StateKey
 from ascribe.sessions.copies import Copies
 from ascribe.sessions.forest import Forest, link
 from ascribe.sessions.messages import Conversation, State
+from ascribe.sessions.reading.fields import Fields
 from ascribe.sessions.reading.files import SUFFIXES, read_records
 from ascribe.sessions.reading.format import error, format_of, named
 from ascribe.sessions.reading.reader import (
@@ -119,6 +120,13 @@ class SessionOptions(TypedDict, total=False):
     crashed: Literal["count", "drop"]
     skip_bad: bool
     same_task: bool
+    messages: str | None
+    actions: str | None
+    observations: str | None
+    session: str | None
+    version: str | None
+    outcome_map: Mapping[str, float] | None
+    unrewarded: bool
 
 
 def read(
@@ -188,15 +196,15 @@ def are_sessions(
     if columns:
         refuse_options(path.name, **options)
         return False
-    if options.get("form") is not None:
+    if any(options.get(name) for name in ("form", "messages", "actions")):
         return True
-    if path.is_dir():
+    if path.name.endswith((*TABLES, ".csv")) and not path.is_dir():
+        foreign = not is_table(path)
+    elif path.is_dir():
         table = next(filter(is_table, path.glob("*.parquet")), None)
         if table is not None:
             _refuse_sessions_beside(path, table)
         foreign = table is None
-    elif path.name.endswith((*TABLES, ".csv")):
-        foreign = not is_table(path)
     else:
         foreign = path.name.endswith(SUFFIXES)
     if not foreign:
@@ -263,6 +271,13 @@ def import_parts(
     crashed: Literal["count", "drop"] = "count",
     skip_bad: bool = False,
     same_task: bool = False,
+    messages: str | None = None,
+    actions: str | None = None,
+    observations: str | None = None,
+    session: str | None = None,
+    version: str | None = None,
+    outcome_map: Mapping[str, float] | None = None,
+    unrewarded: bool = False,
     progress: Progress = lambda _: None,
     most_steps: int | None = 50_000,
 ) -> Iterator[Imported]:
@@ -286,6 +301,13 @@ def import_parts(
         crashed: whether sessions count that crashed, where the file says it.
         skip_bad: whether to leave out files and records that cannot be read, and count them.
         same_task: whether attempts in a group are at one task, however they begin.
+        messages: the field that holds the messages, or steps with an action each.
+        actions: the field that holds the actions, if there are no messages.
+        observations: the field that holds what was observed after each action.
+        session: the field that names the session.
+        version: the field that names who acted.
+        outcome_map: what words are worth as rewards: ``{"partial": 0.5}``.
+        unrewarded: whether sessions count without a reward, if none of the first table has one.
         progress: called with the share that is done.
         most_steps: about how many steps are in a table; None: one table.
 
@@ -294,7 +316,9 @@ def import_parts(
         OSError: if a file cannot be opened.
     """
     places = [Path(path) for path in paths]
-    given = {"--format": form, "--group": group, "--reward": reward}
+    given = {"--format": form, "--group": group, "--reward": reward, "--messages": messages}
+    given |= {"--actions": actions, "--observations": observations, "--session": session}
+    given |= {"--version": version}
     options = [word for name, value in given.items() if value for word in (name, value)]
     arguments = [*map(str, places), *options]
     balance, csv = Balance(), None
@@ -309,8 +333,19 @@ def import_parts(
         crashed=crashed,
         skip_bad=skip_bad,
         same_task=same_task,
+        unrewarded=unrewarded,
+        fields=Fields(
+            messages=messages,
+            actions=actions,
+            observations=observations,
+            task=group,
+            reward=reward,
+            session=session,
+            version=version,
+            outcomes=outcome_map or {},
+        ),
     )
-    documents = Documents()
+    documents = Documents(skip_bad=skip_bad)
     found = find_files(places, how, balance, documents, None if csv is None else csv.path)
     # A trajectory that may go on in the next record is in one table.
     continued = any(named(name).continued for name in found)
@@ -334,7 +369,7 @@ def import_parts(
         return replace(imported, arguments=arguments, balance=balance, sizes=sizes, unread=unread)
 
     for name, files in found.items():
-        reader = Reader(named(name), how, balance, documents, csv, seen, unread=unread)
+        reader = Reader(how.asked or named(name), how, balance, documents, csv, seen, unread=unread)
         for conversations in reader.sessions(files, progress):
             if steps >= limit and (imported := table(whole=False)):
                 state, key = imported.state, imported.chosen.key

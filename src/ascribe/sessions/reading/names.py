@@ -5,14 +5,19 @@ No such format says what these are called, so the usual names are looked for, in
 the task, conversations with the same prompt form a group.
 """
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
+from math import isfinite
 from typing import Any
 
 from ascribe.sessions.forest import message_key
 from ascribe.sessions.messages import Conversation, changed
 from ascribe.sessions.reading.records import Message, Record, content, digest
+from ascribe.steps.hints import option
+from ascribe.steps.problems import TableError
 
 GROUPS = (
     *("group", "task", "task_id", "instance_id", "example_id", "problem_id", "prompt_id"),
@@ -26,6 +31,28 @@ SESSIONS = (
 REWARDS = ("reward", "final_reward", "score", "return")
 VERSIONS = ("version", "policy_version", "weight_version")
 MODELS = ("model", "model_name", "agent_model")
+LABELS = (
+    *("reward", "final_reward", "total_reward", "max_reward", "score", "final_score", "success"),
+    *("succeeded", "successful", "is_success", "is_successful", "passed", "is_passed", "pass"),
+    *("correct", "is_correct", "resolved", "is_resolved", "solved", "is_solved", "outcome"),
+    *("label", "won", "win", "return", "result", "status", "verdict", "grade", "final_status"),
+)
+"""Names of rewards and outcomes."""
+INNER = ("value", "score", "reward", "total", "overall", "final")
+"""What a number is called in an object that has the name of a reward."""
+EXPECTED = re.compile(
+    r"expected.*|gold(en)?(_.*)?|references?(_.*)?|ground_?truth.*|target.*|solution.*|oracle.*"
+    r"|demos?|demonstrations?|few_?shots?|examples?|evaluation_criteria|config|usage|.*_?prompt"
+)
+"""Objects and fields that say what a task expects, or how a run was set up."""
+OUTCOMES = {
+    **dict.fromkeys(("true", "yes", "pass", "passed", "won", "win", "success", "successful"), 1.0),
+    **dict.fromkeys(("succeeded", "correct", "resolved", "solved", "ok", "right", "c"), 1.0),
+    **dict.fromkeys(("false", "no", "fail", "failed", "failure", "lost", "loss", "lose"), 0.0),
+    **dict.fromkeys(("unsuccessful", "incorrect", "unresolved", "unsolved", "wrong", "i"), 0.0),
+}
+DEEPEST = 3
+"""Levels of objects in which a field is looked for."""
 TIMES = (
     *("timestamp", "time", "created", "created_at", "started_at", "start_time", "startTime"),
     *("completed_at", "end_time", "endTime", "ended_at", "finished_at"),
@@ -39,29 +66,49 @@ EXTENDED = (
 
 def conversation(record: Record, messages: Sequence[Message], **known: Any) -> Conversation:
     """The conversation of a record and its messages; ``known`` is what the format says of it."""
-    group, named = usual(record, GROUPS).optional_name(), known.get("trajectory")
+    group = None if "group" in known else usual(record, GROUPS)
+    named = known.get("trajectory")
     named = named or usual(record, (*TRAJECTORIES, *SESSIONS)).optional_name()
-    rewards, reward = record.get("rewards").items(), usual(record, REWARDS)
+    taken: dict[str, str] = {}
+    unsure: dict[str, Any] = {}
     steps = sum(each["role"] == "assistant" for each in messages)
     cut = record.get("finish_reason").value == "length"
     fields = {
-        "group": group or prompt_name(messages),
         "trajectory": named or record.short(),
         "messages": messages,
-        "reward": reward.optional_number(),
-        "rewards": [each.optional_number() for each in rewards] or None,
         "truncated": cut or usual(record, ("truncated", "is_truncated")).flag(),
         "truncated_turns": [steps - 1] if cut else [],
-        "agent": record.get("agent").optional_name(),
-        "version": version(record),
         "times": times(record),
         "logprobs": digest(record.get("logprobs").value),
     }
+    if group is not None:
+        fields["group"] = (group.name() if group else "") or prompt_name(messages)
+    if "reward" not in known:
+        reward = usual(record, REWARDS)
+        if not reward or isinstance(reward.value, dict):
+            try:
+                reward = find(record, LABELS, _is_worth, "reward")
+            except TableError as error:  # unless the caller names one
+                unsure, reward = {"unsure": error}, none(record)
+        if reward and path_of(reward, record) not in REWARDS:
+            taken = {"reward": path_of(reward, record)}
+            reward = replace(reward, value=worth(reward.value))
+        fields["reward"] = reward.optional_number()
+        rewards = record.get("rewards").items()
+        fields["rewards"] = [each.optional_number() for each in rewards] or None
+    if "agent" not in known:
+        fields["agent"] = record.get("agent").optional_name()
+    if "version" not in known:
+        fields["version"] = version(record)
     whole = Conversation(**{**fields, **known})
-    extra = ends(whole, named) if named or group else {}
-    if reward and "reward" not in known:
-        extra["reward"] = last_name(reward)
-    return changed(whole, extra=extra) if extra else whole
+    extra = ends(whole, named) if named or group or "group" in known else {}
+    if "reward" not in known and reward:
+        extra |= {"reward": last_name(reward)}
+    return changed(whole, extra=extra | unsure | ({"fields": taken} if taken else {}))
+
+
+def _is_worth(value: Any) -> bool:
+    return worth(value) is not None
 
 
 def version(record: Record) -> str | None:
@@ -120,6 +167,62 @@ def at(record: Record, name: str) -> Record:
         return record.get(name)
     first, _, rest = name.partition(".")
     return at(record.get(first), rest) if rest else record.get(first)
+
+
+def find(record: Record, names: Sequence[str], fits: Any, what: str = "") -> Record:
+    """The field with one of these names that is nearest to the top; a null if there is none.
+
+    Raises:
+        TableError: if two messages or two rewards at one level differ.
+    """
+    level: list[tuple[str, Mapping[str, Any]]] = [("", record.mapping())]
+    for _ in range(DEEPEST):
+        found = []
+        for path, inside in level:
+            last = path.rpartition(".")[2]
+            known = (*names, *INNER) if what == "reward" and last in names else names
+            found += [(f"{path}.{n}", inside[n]) for n in known if n in inside and fits(inside[n])]
+        other = next((where for where, value in found if value != found[0][1]), None)
+        if other and what in ("messages", "reward"):
+            first = found[0][0].removeprefix(".")
+            raise record.error(
+                f"{first} and {other.removeprefix('.')} both look like its {what}, and differ",
+                hint=f"name one of them: {option(what, first)}",
+            )
+        if found:
+            path, value = found[0]
+            place = f"{record.field}{path}" if record.field else path.removeprefix(".")
+            return replace(record, value=value, field=place)
+        level = [
+            (f"{path}.{key}", value)
+            for path, inside in level
+            for key, value in inside.items()
+            if isinstance(value, dict)
+            and not EXPECTED.fullmatch(key)
+            # The task has a name, but what it lists was not done.
+            and (what not in ("messages", "actions", "reward") or key != "task")
+        ]
+    return none(record)
+
+
+def path_of(found: Record, record: Record) -> str:
+    """The path of a field in its record."""
+    return found.field.removeprefix(record.field).removeprefix(".")
+
+
+def none(record: Record) -> Record:
+    """The record without a value."""
+    return replace(record, value=None)
+
+
+def worth(value: Any, outcomes: Mapping[str, float] = OUTCOMES) -> float | None:
+    """The number of a reward, true or false, or a word for an outcome; None for anything else."""
+    if isinstance(value, str):
+        word = value.strip().lower()
+        return outcomes.get(word, outcomes.get(value, OUTCOMES.get(word)))
+    if isinstance(value, bool) or (isinstance(value, int | float) and abs(value) < 1e300):
+        return float(value) if isfinite(value) else None
+    return None
 
 
 def ends(whole: Conversation, *names: str | None) -> dict[str, Any]:

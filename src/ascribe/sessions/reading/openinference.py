@@ -7,6 +7,8 @@ from typing import Any
 from ascribe.sessions.reading.records import Message, Record, message
 
 SCORE = re.compile(r"(\w+\.)?evaluations\.\d+\.evaluation\.score")
+ROLES = {"tool-call": "assistant", "tool-response": "tool"}
+"""Roles of smolagents."""
 DEEPEST = 12
 """Dots in an attribute's name that lead into objects."""
 
@@ -29,6 +31,7 @@ def messages(attributes: Record, prefix: str) -> list[Message]:
         parts = [part.get("message_content").value for part in inside.get("contents").items()]
         calls = [call.get("tool_call").value for call in inside.get("tool_calls").items()]
         kept = {key: value for key, value in inside.mapping().items() if key != "contents"}
+        kept["role"] = ROLES.get(str(kept.get("role")), kept.get("role"))
         kept |= {"content": kept.get("content") or parts, "tool_calls": calls}
         converted.append(message(replace(inside, value=kept)))
     return converted

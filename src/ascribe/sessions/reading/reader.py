@@ -16,8 +16,9 @@ from typing import Any, Literal, NamedTuple
 
 from ascribe.sessions.copies import Copies, better, earned
 from ascribe.sessions.messages import Conversation, changed
+from ascribe.sessions.reading.fields import Fields
 from ascribe.sessions.reading.files import DOCUMENTS, SUFFIXES, OnBad, read_records
-from ascribe.sessions.reading.format import Format, error, format_of, formats, named
+from ascribe.sessions.reading.format import Format, error, format_of, named
 from ascribe.sessions.reading.names import TIMES
 from ascribe.sessions.reading.records import Record
 from ascribe.sessions.reading.rewards import SessionRewards
@@ -31,6 +32,8 @@ from ascribe.steps.files import Progress
 from ascribe.steps.hints import option
 from ascribe.steps.problems import Problem, ProblemKind, TableError, counted, one_line
 
+FIRST = 3
+"""Records of a file that are looked at to see its format: the first may be about the others."""
 RewardsOf = Literal["call", "session"]
 """What the rewards of a log belong to."""
 
@@ -47,6 +50,15 @@ class How:
     crashed: Literal["count", "drop"] = "count"
     skip_bad: bool = False
     same_task: bool = False
+    unrewarded: bool = False
+    fields: Fields = field(default_factory=Fields)
+
+    @property
+    def asked(self) -> Format | None:
+        """The format that was asked for, if any: by its name, or by the fields of messages."""
+        if self.fields.messages or self.fields.actions:
+            return replace(named("fields"), reads=self.fields)
+        return None if self.form is None else named(self.form)
 
 
 # Files.
@@ -58,6 +70,7 @@ class _Bad(NamedTuple):
     path: Path
     reason: str
     error: TableError | None
+    first: Record | None = None
 
 
 @dataclass
@@ -67,18 +80,28 @@ class Documents:
     Attributes:
         room: bytes of the files that may still be kept.
         parsed: the records of those that are kept.
+        skip_bad: whether what cannot be read says nothing of the others.
     """
 
     room: int = 64 << 20
     parsed: dict[Path, Iterator[Record]] = field(default_factory=dict)
+    skip_bad: bool = False
 
-    def first(self, path: Path) -> Record | None:
-        """The first record of a file."""
-        records = read_records(path)
-        first = next(records, None)
-        if path.suffix in DOCUMENTS and first and (size := path.stat().st_size) <= self.room:
+    def first(self, path: Path) -> list[Record]:
+        """The first records of a file."""
+        bad: list[TableError] = []
+        records = read_records(path, bad.append) if self.skip_bad else read_records(path)
+        first = list(islice(records, FIRST))
+        if bad and not first:
+            raise bad[0]
+        if (
+            path.suffix in DOCUMENTS
+            and first
+            and not bad
+            and (size := path.stat().st_size) <= self.room
+        ):
             self.room -= size
-            self.parsed[path] = chain([first], records)
+            self.parsed[path] = chain(first, records)
         return first
 
     def records(self, path: Path, bad: OnBad) -> Iterator[Record]:
@@ -99,7 +122,7 @@ def find_files(
         TableError: for a file that cannot be read, unless it is to be read past.
         OSError: if a file cannot be opened.
     """
-    asked = None if how.form is None else named(how.form)
+    asked = how.asked
     found: dict[str, list[Path]] = {}
     bad: list[_Bad] = []
     given = list(paths)
@@ -115,23 +138,24 @@ def find_files(
                 balance.leave_out("file", kind, each.name)
             elif first := once.before(each):
                 balance.leave_out("file", "the same bytes as another", f"{each.name}: {first.name}")
-            elif (name := _read_as(each, how, bad, documents, alone=each is path)) is not None:
+            elif (name := _read_as(each, asked, bad, documents, alone=each is path)) is not None:
                 found.setdefault(name, []).append(each)
     # Some formats keep other files beside their sessions.
     beside = {name for form in found for name in named(form).beside}
-    aside = [one for one in bad if one.reason == "another format" and one.path.name in beside]
-    bad = [one for one in bad if one not in aside]
+    other = [one for one in bad if one.reason == "another format"]
+    aside = [one for one in other if _is_beside(one.path, beside)]
+    tables = [one for one in other if one.path.suffix in (".csv", ".tsv") and one.path not in given]
+    bad = [one for one in bad if one not in (*aside, *tables)]
     for one in aside:
         balance.leave_out("file", "beside the sessions", one.path.name)
+    for one in tables:
+        balance.leave_out("file", "another kind of file", one.path.name)
     if bad and not (how.skip_bad and found):
         raise _refusal(bad, sum(map(len, found.values())), given, how)
     for one in bad:
         balance.leave_out("file", one.reason, one.path.name)
     if not found:
-        raise error(
-            f"{one_line(given[0])} holds no session of a known format; name it with "
-            f"{option('form')}: {', '.join(formats())}"
-        )
+        raise error(f"{one_line(given[0])} holds no session of a known format")
     return found
 
 
@@ -139,10 +163,14 @@ def _not_for_us(path: Path, folder: Path, asked: Format | None) -> str:
     """Why a file of a folder is not opened; empty if it is."""
     if path.is_symlink():
         return "a symbolic link"
-    if asked is not None and path.name in asked.beside:
+    if asked is not None and _is_beside(path, asked.beside):
         return "beside the sessions"
     hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
     return "" if path.name.endswith(SUFFIXES) and not hidden else "another kind of file"
+
+
+def _is_beside(path: Path, names: Iterable[str]) -> bool:
+    return any(path.match(name) for name in names)
 
 
 class _Once:
@@ -184,23 +212,23 @@ def _has_several(path: Path) -> bool:
 
 
 def _read_as(
-    path: Path, how: How, bad: list[_Bad], documents: Documents, *, alone: bool
+    path: Path, asked: Format | None, bad: list[_Bad], documents: Documents, *, alone: bool
 ) -> str | None:
     """The format to read a file as; None if it is bad, or of another format than was asked for."""
     try:
-        first = documents.first(path)
+        some = documents.first(path)
     except TableError as problem:
         cut = any(each.kind is ProblemKind.CUT_OFF for each in problem.problems)
         bad.append(_Bad(path, "cut off" if cut else "damaged", problem))
         return None
-    form = None if first is None else format_of(first)
-    name = form.name if form else None
-    if how.form is not None and (alone or name in (None, how.form)) and first is not None:
-        return how.form
-    if name is None or how.form is not None:
-        bad.append(_Bad(path, "no record" if first is None else "another format", None))
+    form = next(filter(None, map(format_of, some)), None)
+    if asked is not None and some and (alone or form is None or form.name == asked.name):
+        return asked.name
+    if form is None or asked is not None:
+        reason = "another format" if some else "no record"
+        bad.append(_Bad(path, reason, None, next(iter(some), None)))
         return None
-    return name
+    return form.name
 
 
 def _refusal(bad: Sequence[_Bad], good: int, given: Sequence[Path], how: How) -> TableError:
@@ -209,10 +237,8 @@ def _refusal(bad: Sequence[_Bad], good: int, given: Sequence[Path], how: How) ->
     if len(bad) == 1 and not good and len(given) == 1 and only.error is not None:
         return only.error
     if not good and all(each.reason in ("another format", "no record") for each in bad):
-        return error(
-            f"{one_line(given[0])} holds no session of a known format; name it with "
-            f"{option('form')}: {', '.join(formats())}"
-        )
+        first = next((each.first for each in bad if each.first), None)
+        return error(f"{one_line(given[0])} holds no session of a known format", first)
     names = ", ".join(f"{one_line(each.path.name, 60)} ({each.reason})" for each in bad[:5])
     more = f" and {len(bad) - 5:,} more" if len(bad) > 5 else ""
     why = f"; the first says: {one_line(only.error.problems[0].detail, 200)}" if only.error else ""
@@ -260,6 +286,10 @@ class Reader:
     keys: list[str] = field(default_factory=list)
     """Of the first record."""
 
+    def __post_init__(self) -> None:
+        if isinstance(self.form.reads, Fields):
+            self.form = replace(self.form, reads=self.form.reads.changed(self.how.fields))
+
     def records(self, file: Path, *, again: bool = False) -> Iterator[Record]:
         """The records of a file; what cannot be read is left out, if that was asked for."""
 
@@ -271,6 +301,11 @@ class Reader:
                 self.balance.leave_out("record", _reason(problem), problem.problems[0].detail)
 
         for record in self.documents.records(file, bad):
+            if record.member and not self.form.fits(record.value):
+                if not again:
+                    self.balance.see("record")
+                    self.balance.leave_out("record", "another format", record.place())
+                continue
             try:
                 if not isinstance(record.value, dict):
                     raise record.error("it must be an object")
@@ -414,16 +449,28 @@ class Reader:
             conversations = [replace(each, group=name, task=None) for each in conversations]
         if form.session is not None:
             conversations = self._rewarded(conversations, records)
-        elif how.reward is not None:
+        elif how.reward is not None and not isinstance(form.reads, Fields):
             value = self._named(records, how.reward)
-            reward = form.score(value) if value else None
+            reward = self._number(value) if value else None
             conversations = [replace(e, reward=reward, rewards=None) for e in conversations]
         elif self.csv is None:
             self._check_field(conversations, record)
         if how.rewards == "call":
             steps = [(each, each.extra.get("rewards")) for each in conversations]
             conversations = [replace(e, reward=None, rewards=r) if r else e for e, r in steps]
-        conversations = [changed(each, path=record.file) for each in conversations]
+        unsure = next((e.extra["unsure"] for e in conversations if "unsure" in e.extra), None)
+        if unsure and how.reward is None and self.csv is None:
+            raise unsure
+        names = {"trajectory": how.fields.session, "version": how.fields.version}
+        given: dict[str, Any] = {
+            name: self._named(records, path, required=True).name()
+            for name, path in names.items()
+            if path
+        }
+        conversations = [changed(each, path=record.file, **given) for each in conversations]
+        for each in conversations[:1]:
+            for what, path in each.extra.get("fields", {}).items():
+                self.balance.fields.setdefault(what, Counter())[path] += 1
         with record.refusing():
             session_rewards(conversations, {})
             checked: set[int] = set()
@@ -462,6 +509,13 @@ class Reader:
             ]
         self.seen.update((f"{each.group}/{each.trajectory}",) for each in conversations)
         return conversations
+
+    def _number(self, value: Record) -> float:
+        """The number of a reward, which may be a word."""
+        words = isinstance(value.value, str) and (
+            self.how.fields.outcomes or self.form.score is Record.number
+        )
+        return self.how.fields.number(value) if words else self.form.score(value)
 
     def _named(self, records: Sequence[Record], name: str, *, required: bool = False) -> Record:
         """The first field of this name in the records of a session."""
@@ -570,6 +624,7 @@ class Sessions:
     balance: Balance
     copies: Copies
     questions: Questions = field(default_factory=Questions)
+    unrewarded: bool | None = None
 
     def chosen(
         self, conversations: Sequence[Conversation]
@@ -580,6 +635,9 @@ class Sessions:
         """
         if self.how.same_task:
             conversations = [replace(each, task=each.group) for each in conversations]
+        if self.unrewarded is None:
+            rewarded = any(e.reward is not None or e.step_rewards() for e in conversations)
+            self.unrewarded = self.how.unrewarded and not rewarded
         conversations = self.questions.rename(conversations)
         self.balance.split = self.questions.split
         sessions: dict[tuple[str, str], list[Conversation]] = {}
@@ -602,7 +660,7 @@ class Sessions:
         self.balance.see("reward", int(rewarded))
         crashed = any(each.crashed for each in session)
         excluded = next((each.excluded for each in session if each.excluded), "")
-        if not excluded and not rewarded:
+        if not excluded and not rewarded and not self.unrewarded:
             excluded = "no reward"
         elif not excluded and not session[0].group:
             excluded = "neither a response nor a task"
