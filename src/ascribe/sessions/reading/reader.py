@@ -302,7 +302,10 @@ class Reader:
 
         for record in self.documents.records(file, bad):
             if record.member and not self.form.fits(record.value):
-                if not again:
+                if other := format_of(record):
+                    detail = f"it holds {other.title}, other members {self.form.title}"
+                    bad(record.error(detail, hint="unpack the archive"))
+                elif not again:
                     self.balance.see("record")
                     self.balance.leave_out("record", "another format", record.place())
                 continue
