@@ -8,7 +8,6 @@ nothing, it is the number of the step with the tool called before; after the fir
 sessions have seen may differ then, so nothing is claimed from that.
 """
 
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -19,19 +18,13 @@ from ascribe.decisions.contrasts import LEVEL, both_sides
 from ascribe.decisions.decision import ELSE, Decision, compare
 from ascribe.decisions.sides import Sides, compared
 from ascribe.estimators.diagnostics import TEXT
+from ascribe.groups.events import ERROR
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Ints
 from ascribe.steps.problems import one_line
 
 MOST_TOOLS = 12
 """Tools that are compared, and that may follow each other: the most frequent ones."""
-ERROR = re.compile(
-    r"^(?:\w+: )?\W{0,3}(?:\w{0,40}(?:error|exception)\b|traceback|fatal\b|failed\b|invalid\b"
-    r"|no such\b|not found\b|cannot\b|could not\b|unknown\b|command not found"
-    r"|[^\n]{0,80}(?:exit (?:code|status):? [1-9]|returncode[\">: ]{1,4}[1-9]|command not found))",
-    re.IGNORECASE,
-)
-"""An observation that reports an error; the first word may be the role of who reports it."""
 
 
 class Kind(NamedTuple):

@@ -55,9 +55,10 @@ def missing_columns(recipe: Recipe, engine: str, given: Collection[str]) -> str 
 def uncompared(recipe: Recipe, rollouts: int | None) -> str | None:
     """What is wrong with a recipe that compares the rollouts of a task, if there is one of each."""
     inner = getattr(recipe, "inner", recipe)
+    attempts = inner.compares_attempts
     alone = getattr(inner, "memory", 0) or getattr(inner, "group_of_one", None) == "raw"
     over_batch = not inner.compares_in_groups or getattr(inner, "scope", None) == "batch"
-    if rollouts != 1 or alone or over_batch or "value" in inner.columns:
+    if rollouts != 1 or (not attempts and (alone or over_batch or "value" in inner.columns)):
         return None
     return (
         f"{recipe.name} compares the rollouts of a task, and with one of each no step would have "

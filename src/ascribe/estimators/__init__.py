@@ -52,6 +52,7 @@ BUILT_IN = {
     "ccpo": ("ccpo", "CCPO"),
     "ibpo": ("ibpo", "IBPO"),
     "entropy": ("entropy", "Entropy"),
+    "events": ("events", "EventCredit"),
 }
 """Module and class of each recipe of this package."""
 

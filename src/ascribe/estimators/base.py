@@ -67,6 +67,8 @@ class Recipe:
     """Whether steps of one trajectory may get different advantages."""
     compares_in_groups: ClassVar[bool] = False
     """Whether rows are compared inside their task group alone, if no parameter says otherwise."""
+    compares_attempts: ClassVar[bool] = False
+    """Whether a task with one trajectory has no credit, whatever the other tasks are."""
     inputs: ClassVar[tuple[str, ...]] = ()
     """Names of the inputs of a call, in addition to the table."""
     columns: ClassVar[tuple[str, ...]] = ()

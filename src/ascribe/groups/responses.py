@@ -12,11 +12,13 @@ arguments.
 """
 
 import re
+from ast import literal_eval
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 from ascribe.steps.errors import InputError
 from ascribe.steps.strict_json import canonical, loads
@@ -158,6 +160,48 @@ def all_calls(text: str) -> tuple[Call, ...] | None:
     except ValueError:
         return None if opened else ()
     return tuple(Call(name, canonical(equal_numbers(arguments))) for name, arguments in calls)
+
+
+def written_calls(text: str) -> tuple[Call, ...]:
+    """All tool calls of a response, in order, however their arguments are written.
+
+    Unknown keys are ignored, and so are calls that are malformed. Arguments may also be a Python
+    literal, or text in no form, which becomes one argument without a name.
+    """
+    if '"name"' not in text:
+        return ()
+    found = []
+    for body in _call_texts(text)[0]:
+        with suppress(ValueError):
+            for each in _listed(loads(body)) if len(body) <= LONGEST_CALL else ():
+                call = each.get("function", each) if isinstance(each, dict) else None
+                if isinstance(call, dict) and isinstance(name := call.get("name"), str) and name:
+                    given: Any = next((call[key] for key in ARGUMENTS if call.get(key)), {})
+                    found.append(Call(name, canonical(equal_numbers(_as_object(given)))))
+    return tuple(found)
+
+
+def _as_object(arguments: Any) -> dict[str, Any]:
+    """The arguments of a call: an object, or JSON, a Python literal or another text."""
+    value = _literals(arguments)
+    if isinstance(value, dict):
+        return {str(key): each for key, each in value.items()}
+    return {"": " ".join(value.split()) if isinstance(value, str) else value}
+
+
+def _literals(value: Any) -> Any:
+    """The value with texts that hold an object or a list, in JSON or Python, replaced by it."""
+    if isinstance(value, dict):
+        return {str(key): _literals(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_literals(each) for each in value]
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        for read in (loads, literal_eval):
+            with suppress(ValueError, SyntaxError, MemoryError, RecursionError), catch_warnings():
+                simplefilter("ignore")  # of Python, for escapes that it does not know
+                if isinstance(inside := read(value.strip()), dict | list):
+                    return _literals(inside)
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def readable(action: str) -> str:

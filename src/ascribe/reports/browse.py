@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ascribe.decisions import Decisions
-from ascribe.decisions.kinds import ERROR
 from ascribe.estimators.credit import Reason, Term
+from ascribe.groups.events import ERROR
 from ascribe.groups.responses import readable
 from ascribe.reports.compare import other_name
 from ascribe.reports.crediting import Credited

@@ -38,7 +38,7 @@ def read(records: Sequence[Record]) -> Iterator[Conversation]:
     messages = turns(replace(records[-1], value=items, field="payload"))
     yield Conversation(
         group=prompt_name(messages),
-        trajectory=next(filter(None, ids), None) or records[0].path.stem,
+        trajectory=next(filter(None, ids), None) or records[0].file.stem,
         messages=messages,
         version=next(filter(None, reversed(models)), None),
         identity=next(filter(None, ids), None),

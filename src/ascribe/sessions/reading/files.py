@@ -342,8 +342,11 @@ def _members(path: Path, bad: OnBad) -> Iterator[Record]:
         for number, (name, file) in enumerate(_files(path, room)):
             if number >= MAX_MEMBERS:
                 raise Record(None, path).error(f"more than {MAX_MEMBERS:,} files")
-            hidden = PurePosixPath(name).name.startswith(".") or "__MACOSX" in name
-            if not name.endswith(SUFFIXES) or hidden:
+            parts = PurePosixPath(name).parts
+            hidden = (
+                any(each.startswith(".") and each != ".." for each in parts) or "__MACOSX" in name
+            )
+            if hidden or not name.endswith(SUFFIXES):
                 continue
             member = one_line(name, 200)
             if kind_of(name) not in TEXTS:

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from ascribe.sessions.copies import Copies, better, earned
 from ascribe.sessions.messages import Conversation, changed
 from ascribe.sessions.reading.fields import Fields
-from ascribe.sessions.reading.files import DOCUMENTS, SUFFIXES, OnBad, read_records
+from ascribe.sessions.reading.files import ARCHIVES, DOCUMENTS, SUFFIXES, OnBad, read_records
 from ascribe.sessions.reading.format import Format, error, format_of, named
 from ascribe.sessions.reading.names import TIMES
 from ascribe.sessions.reading.records import Record
@@ -90,7 +90,8 @@ class Documents:
     def first(self, path: Path) -> list[Record]:
         """The first records of a file."""
         bad: list[TableError] = []
-        records = read_records(path, bad.append) if self.skip_bad else read_records(path)
+        lenient = self.skip_bad or path.name.endswith(ARCHIVES)  # of which one file may be bad
+        records = read_records(path, bad.append) if lenient else read_records(path)
         first = list(islice(records, FIRST))
         if bad and not first:
             raise bad[0]

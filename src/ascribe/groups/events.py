@@ -1,0 +1,426 @@
+"""Events: what each step of a session does, in words that recur where states do not.
+
+A response calls tools. Of each call is known which tool it is, whether the environment refused it,
+how many calls were refused before, and how usual it is: how many of the other attempts at the task
+made the same call, and how many of those that won. This is the fixed vocabulary that credit uses
+(``Calls`` and ``Usual``); ``events`` names events, and with ``wide`` also the order of tools and
+the values of arguments.
+
+Calls are the same if their tool and their arguments are, up to the order of keys, white space, how
+the arguments are quoted, and generated ids. Where no action of a table calls a tool, the first word
+of an action counts as the tool and the rest as its argument. Every distinct action is read once.
+
+Page: docs/estimators/events.md. Test: tests/groups/test_events.py.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+
+from ascribe.groups.actions import tag_body
+from ascribe.groups.canonical import ID
+from ascribe.groups.responses import Call, written_calls
+from ascribe.steps import segments
+from ascribe.steps.arrays import Bools, Brief, Floats, Ints, Objects
+from ascribe.steps.check import arrange
+from ascribe.steps.strict_json import loads
+from ascribe.steps.table import Coded, StepTable
+
+ERROR = re.compile(
+    r"(?:\w+: )?\W{0,3}(?:\w{0,40}(?:error|exception)\b|traceback|fatal\b|failed\b|invalid\b"
+    r"|no such\b|not found\b|cannot\b|could not\b|unknown\b|command not found"
+    r"|[^\n]{0,80}(?:exit (?:code|status):? [1-9]|returncode[\">: ]{1,4}[1-9]|command not found))",
+    re.IGNORECASE,
+)
+"""How an observation begins that reports an error; the first word may be who reports it."""
+RESULT = "\n\ntool: "
+"""What begins a later result of a tool in an observation."""
+TOLD = ("user: ", "system: ", "developer: ", "demonstration: ")
+"""What begins an observation that is no result."""
+MOST_VERBS = 100
+"""Actions without calls are commands if there are at most so many first words."""
+MOST_ERRORS = 8
+"""Errors of a session are counted up to this number."""
+MOST_EVENTS = 4000
+"""Named events: those that most sessions have."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Calls(Brief):
+    """The calls of a table, in canonical order: those of a response one after the other.
+
+    Attributes:
+        place: the place of each call (see ``ascribe.steps.check.arrange``).
+        session: the label of its trajectory.
+        tool: the number of its tool in ``tools``.
+        call: the number of the call in ``calls``: tool and arguments.
+        refused: whether the environment refused it.
+        again: whether the session has made the same call before, and it was not refused.
+        tools: names of tools.
+        calls: the distinct calls.
+        sessions: number of sessions, with or without calls.
+    """
+
+    place: Ints
+    session: Ints
+    tool: Ints
+    call: Ints
+    refused: Bools
+    again: Bools
+    tools: Objects
+    calls: tuple[Call, ...]
+    sessions: int
+
+    @property
+    def new(self) -> Bools:
+        """Calls that were not refused, and that the session had not made before."""
+        return ~(self.refused | self.again)
+
+    @cached_property
+    def errors(self) -> Ints:
+        """How many calls of the session were refused up to each call, at most ``MOST_ERRORS``."""
+        total = np.cumsum(self.refused)
+        first = np.searchsorted(self.session, self.session)
+        errors: Ints = np.minimum(total - np.append(0, total)[first], MOST_ERRORS)
+        return errors
+
+
+def read_calls(table: StepTable) -> Calls:
+    """The calls of a table.
+
+    Raises:
+        TableError: if the rows of the table cannot be put in order.
+    """
+    steps = arrange(table)
+    texts: Objects = table.action.values
+    present = np.bincount(steps.action[steps.action >= 0], minlength=texts.size) > 0
+    made = [written_calls(t) if used else () for t, used in zip(texts, present, strict=True)]
+    if not any(made):
+        made = _commands(texts, present)
+    count = np.array([*map(len, made), 0], dtype=np.int64)  # the last one: a missing action
+    of_action = np.repeat(np.arange(texts.size), count[:-1])
+    called = _without_generated([call for of_text in made for call in of_text], of_action, table)
+    tools = Coded.encode([call.name for call in called])
+    distinct = {call: number for number, call in enumerate(dict.fromkeys(called))}
+    number = np.array([distinct[call] for call in called], dtype=np.int64)
+
+    size = count[steps.action]
+    place = np.repeat(np.arange(steps.rows.size), size)
+    within = np.arange(place.size) - np.repeat(np.cumsum(size) - size, size)
+    at = (np.cumsum(count) - count)[steps.action[place]] + within
+    session, call = steps.trajectory[place], number[at]
+    refused = _refused(table)[place]
+    made_by, pairs = segments.pairs(np.where(refused, -1, session), call, len(distinct))
+    again = ~refused
+    again[segments.first_rows(made_by, pairs)] = False
+    names, calls = tools.values, tuple(distinct)
+    return Calls(
+        *(place, session, tools.codes[at], call, refused, again, names, calls),
+        steps.trajectory_count,
+    )
+
+
+def _commands(texts: Objects, present: Bools) -> list[tuple[Call, ...]]:
+    """The first word and the rest of each text; nothing if there are too many first words."""
+    made: list[tuple[Call, ...]] = []
+    for text, used in zip(texts, present, strict=True):
+        verb, _, rest = (tag_body(text) or "" if used else "").partition(" ")
+        made.append((Call(verb.lower(), rest),) if verb else ())
+    verbs = {call.name for of_text in made for call in of_text}
+    return made if len(verbs) <= MOST_VERBS else [()] * len(made)
+
+
+def _without_generated(called: list[Call], of_action: Ints, table: StepTable) -> list[Call]:
+    """The calls with ``#`` for each generated id: one that a single trajectory ever writes."""
+    ids = {k: set(found) for k, call in enumerate(called) if (found := ID.findall(call.arguments))}
+    if not ids:
+        return called
+    steps = arrange(table)
+    first = np.full(table.action.values.size + 1, steps.trajectory_count)
+    last = np.full(table.action.values.size + 1, -1)
+    np.minimum.at(first, steps.action, steps.trajectory)
+    np.maximum.at(last, steps.action, steps.trajectory)
+    ends: dict[str, tuple[int, int]] = {}
+    for k, written in ids.items():
+        low, high = int(first[of_action[k]]), int(last[of_action[k]])
+        for each in written:
+            before = ends.get(each, (low, high))
+            ends[each] = min(before[0], low), max(before[1], high)
+    kept = {each for each, (low, high) in ends.items() if low < high}
+    called = called.copy()
+    for k in ids:
+        text = ID.sub(lambda at: at[0] if at[0] in kept else "#", called[k].arguments)
+        called[k] = Call(called[k].name, text)
+    return called
+
+
+def _refused(table: StepTable) -> Bools:
+    """Whether the environment refused the action at each place.
+
+    It did not understand it, or what the same agent is shown next reports an error.
+    """
+    steps = arrange(table)
+    reports = [*map(_reports_error, table.state.values)]
+    after = np.array([*reports, False])[steps.state]
+    following = np.append(after[1:], False)
+    following &= np.append(steps.trajectory[1:] == steps.trajectory[:-1], False)
+    if table.agent is not None:
+        agent = table.agent.codes[steps.rows]
+        following &= np.append(agent[1:] == agent[:-1], False)
+    refused: Bools = following | ~steps.valid
+    return refused
+
+
+def _reports_error(text: str) -> bool:
+    """Whether the result of a tool, or all of an observation, reports an error."""
+    if not text.startswith(TOLD) and ERROR.match(text):
+        return True
+    at = text.find(RESULT)
+    while at >= 0:
+        if ERROR.match(text, at + 2):
+            return True
+        at = text.find(RESULT, at + 2)
+    return False
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Usual(Brief):
+    """How usual calls are among other attempts at the task.
+
+    What the attempts of a fold won is hidden from its sessions, and from those of the fold that is
+    held out: in a task with one win, the winner is the one that sees no other, so a session's own
+    outcome would show.
+
+    Attributes:
+        calls: the calls.
+        task: label of the task of each session; -1 takes no part.
+        won: outcome of each session, from 0 to 1.
+        fold: fold of each session.
+        folds: number of folds.
+    """
+
+    calls: Calls
+    task: Ints
+    won: Floats
+    fold: Ints
+    folds: int
+
+    @cached_property
+    def _made(self) -> tuple[Ints, Ints, Floats]:
+        """Of each call the label in its task, and how many attempts made it and won, by fold."""
+        calls, new = self.calls, self.calls.new
+        label, count = segments.pairs(self.task[calls.session], calls.call, len(calls.calls))
+        makers = np.where(new, label, -1)
+        cell = np.where(makers < 0, -1, makers * self.folds + self.fold[calls.session])
+        won = segments.total(self.won[calls.session], cell, count * self.folds)
+        return label, segments.size(makers, count), won.reshape(count, self.folds)
+
+    @cached_property
+    def _tasks(self) -> tuple[Ints, Floats]:
+        """How many attempts each task has, and how many of them won, by fold."""
+        count = int(self.task.max(initial=-1)) + 1
+        cell = np.where(self.task < 0, -1, self.task * self.folds + self.fold)
+        won = segments.total(self.won, cell, count * self.folds)
+        return segments.size(self.task, count), won.reshape(count, self.folds)
+
+    @cached_property
+    def others(self) -> Ints:
+        """How many other attempts there are at the task of each call."""
+        attempts: Ints = np.append(self._tasks[0], 1)[self.task[self.calls.session]]
+        return attempts - 1
+
+    @cached_property
+    def share(self) -> Floats:
+        """The share of them that made the call; 0 if there are none."""
+        label, makers, _ = self._made
+        made = np.maximum(np.append(makers, 0)[label] - ~self.calls.refused, 0)
+        share: Floats = made / np.maximum(self.others, 1)
+        return share
+
+    def winners(self, held_out: int) -> tuple[Floats, Floats]:
+        """Wins among the visible other attempts, and those that made the call, for each call."""
+        label, _, won = self._made
+        task, fold = self.task[self.calls.session], self.fold[self.calls.session]
+        return self._visible(self._tasks[1], task, fold, held_out), self._visible(
+            won, label, fold, held_out
+        )
+
+    def wins_of_others(self, held_out: int) -> Floats:
+        """Wins among the visible other attempts at the task of each session."""
+        return self._visible(self._tasks[1], self.task, self.fold, held_out)
+
+    @staticmethod
+    def _visible(by_fold: Floats, label: Ints, fold: Ints, held_out: int) -> Floats:
+        padded = np.vstack([by_fold, np.zeros((1, by_fold.shape[1]))])
+        seen = padded.sum(axis=1)[label] - padded[label, fold]
+        if held_out >= 0:
+            seen -= np.where(fold == held_out, 0.0, padded[label, held_out])
+        visible: Floats = np.maximum(seen, 0.0)
+        return visible
+
+    def unusual(self, held_out: int = -1) -> Floats:
+        """``1 - (w + s) / (W + 1)`` of each call.
+
+        s is the share of other attempts that made it, W the number that won, w that of those that
+        won and made it. NaN where the task has no other attempt.
+        """
+        wins, with_call = self.winners(held_out)
+        value = 1.0 - (with_call + self.share) / (wins + 1.0)
+        return np.where((self.others > 0) & self.calls.new, value, np.nan)
+
+
+def digests(table: StepTable) -> npt.NDArray[np.uint64]:
+    """A number for what each session did; names and places take no part."""
+    steps = arrange(table)
+    hashed = (blake2b(t.encode(errors="replace"), digest_size=8) for t in table.action.values)
+    word = np.array([*(int.from_bytes(each.digest()) for each in hashed), 1], dtype=np.uint64)
+    mixed = word[steps.action] * (2 * steps.step.astype(np.uint64) + 1)
+    mixed ^= mixed >> np.uint64(29)
+    return np.add.reduceat(mixed * np.uint64(0x9E3779B97F4A7C15), steps.starts)
+
+
+def by_content(digest: npt.NDArray[np.uint64], task: Ints) -> Ints:
+    """The sessions task by task, in an order that no name decides."""
+    count = int(task.max(initial=0)) + 1
+    of_task = np.zeros(count + 1, dtype=np.uint64)
+    np.add.at(of_task, task, digest)
+    return np.lexsort((digest, task, of_task[task]))
+
+
+def folds_of(digest: npt.NDArray[np.uint64], task: Ints, folds: int) -> Ints:
+    """A fold for each session; those of one task are in different ones, as far as they go.
+
+    What a session did decides, never its name or its place: equal sessions share a fold.
+    """
+    order = by_content(digest, task)
+    first = np.append(True, task[order][1:] != task[order][:-1])
+    new = first | np.append(True, digest[order][1:] != digest[order][:-1])
+    # One after the other, and on through the tasks: those of one attempt are spread, too.
+    fold = np.empty(task.size, dtype=np.int64)
+    fold[order] = (np.cumsum(new) - 1) % folds
+    return fold
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Events(Brief):
+    """Named events: the place at which a session first has each.
+
+    Attributes:
+        place: the place of each event, in rising order.
+        session: the label of its trajectory.
+        event: its number in ``names``.
+        names: what each event is called.
+    """
+
+    place: Ints
+    session: Ints
+    event: Ints
+    names: Objects
+
+
+def events(
+    table: StepTable, calls: Calls | None = None, *, wide: bool = False, least: int = 2
+) -> Events:
+    """The named events of the sessions of a table, each where the session first has it.
+
+    An event is kept if at least so many sessions have it, and of more than ``MOST_EVENTS`` those
+    that most have; what a session earned never matters.
+
+    Args:
+        table: the steps.
+        calls: its calls, if they were read before.
+        wide: also the order of tools, repeated calls, endings, and values of arguments.
+        least: number of sessions.
+    """
+    calls = read_calls(table) if calls is None else calls
+    session, tools = calls.session, calls.tools
+    usual = Usual(
+        calls,
+        arrange(table).group_of_trajectory,
+        np.zeros(calls.sessions),
+        np.zeros(calls.sessions, dtype=np.int64),
+        1,
+    )
+    alone = calls.new & (usual.others > 0) & (usual.share == 0)
+    kinds: list[tuple[Bools, Ints, list[str]]] = [
+        (~calls.refused, calls.tool, [f"calls {tool}" for tool in tools]),
+        (calls.refused, calls.tool, [f"{tool} refused" for tool in tools]),
+        (calls.refused, calls.errors, [f"errors {n}" for n in range(MOST_ERRORS + 1)]),
+        (alone, calls.tool, [f"{tool} as no other attempt" for tool in tools]),
+    ]
+    if wide:
+        same = np.append(False, session[1:] == session[:-1])
+        before = np.roll(calls.tool, 1)
+        last = np.append(session[1:] != session[:-1], True)
+        follows, names = _coded_pairs(before, calls.tool, tools)
+        kinds += [
+            (calls.again, calls.tool, [f"again {tool}" for tool in tools]),
+            (same & (before != calls.tool), follows, names),
+            (last, calls.tool, [f"ends with {tool}" for tool in tools]),
+        ]
+    place, number, words = [], [], list[str]()
+    for mask, code, named in kinds:
+        at = np.flatnonzero(mask)
+        place.append(at)
+        number.append(code[at] + len(words))
+        words += named
+    if wide:
+        value_at, value, named = _values(calls)
+        place.append(value_at)
+        number.append(value + len(words))
+        words += named
+    at, event = np.concatenate(place), np.concatenate(number)
+    order = np.argsort(at, kind="stable")
+    at, event = at[order], event[order]
+    once, count = segments.pairs(session[at], event, len(words))
+    first = segments.first_rows(once, count)
+    support = np.bincount(event[first], minlength=len(words))
+    ranked = np.argsort(-support, kind="stable")[:MOST_EVENTS]
+    kept = np.sort(ranked[support[ranked] >= least])
+    rename = np.full(len(words), -1)
+    rename[kept] = np.arange(kept.size)
+    first = first[rename[event[first]] >= 0]
+    first = first[np.argsort(first)]
+    at, event = at[first], rename[event[first]]
+    return Events(
+        calls.place[at], session[at], event, np.array([words[k] for k in kept], dtype=object)
+    )
+
+
+def _coded_pairs(before: Ints, after: Ints, tools: Objects) -> tuple[Ints, list[str]]:
+    """A code for each pair of tools that follow each other, and its words."""
+    pairs, code = np.unique(before * tools.size + after, return_inverse=True)
+    words = [f"{tools[pair // tools.size]} then {tools[pair % tools.size]}" for pair in pairs]
+    return code.astype(np.int64), words
+
+
+def _values(calls: Calls) -> tuple[Ints, Ints, list[str]]:
+    """Short values of arguments: the calls that have them, their codes and words."""
+    words: dict[str, int] = {}
+    of_call: list[list[int]] = []
+    for call in calls.calls:
+        numbers = []
+        try:
+            arguments = loads(call.arguments)
+        except ValueError:
+            arguments = None
+        for key, value in arguments.items() if isinstance(arguments, dict) else ():
+            if isinstance(value, list):
+                word = f"{call.name}({len(value)} {key})"
+            elif isinstance(value, str | int | float) and len(str(value)) < 25:
+                word = f"{call.name}({key}={value})"
+            else:
+                continue
+            numbers.append(words.setdefault(word, len(words)))
+        of_call.append(numbers)
+    size = np.array([*map(len, of_call)], dtype=np.int64)
+    flat = np.array([number for numbers in of_call for number in numbers], dtype=np.int64)
+    start = np.cumsum(size) - size
+    at = np.repeat(np.arange(calls.call.size), size[calls.call])
+    end = np.cumsum(size[calls.call])
+    within = np.arange(at.size) - np.repeat(end - size[calls.call], size[calls.call])
+    return at, flat[start[calls.call[at]] + within], list(words)
