@@ -331,3 +331,24 @@ def test_no_list_of_a_document_is_dropped_in_silence(tmp_path: Path) -> None:
     path.write_text(json.dumps({"chats": chats, "others": [other]}))
     with pytest.raises(TableError, match="records of two formats, openai and sharegpt"):
         import_files([path])
+
+
+@pytest.mark.parametrize("place", [0, 1, 4])
+def test_a_damaged_record_is_read_past_wherever_it_is(tmp_path: Path, place: int) -> None:
+    texts = [json.dumps(chat(task="t", id=str(n), reward=1.0)) for n in range(8)]
+    texts.insert(place, '{"id": broken')
+    path = tmp_path / "runs.jsonl"
+    path.write_text("\n".join(texts))
+    imported = import_files([path], skip_bad=True)
+    assert len(returns(imported)) == 8
+    assert imported.balance.reasons("record") == {"damaged": 1}
+
+
+def test_sessions_of_two_formats_in_an_archive_are_refused(tmp_path: Path) -> None:
+    """In a folder all are read; a member that holds no session is left out and counted."""
+    turns = [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]
+    other = json.dumps({"id": "s", "task": "t", "conversations": turns, "reward": 1.0})
+    path = packed(tmp_path / "a.zip", x=json.dumps(chat(task="t", reward=1.0)), y=other)
+    with pytest.raises(TableError, match="it holds ShareGPT conversations, other members OpenAI"):
+        import_files([path])
+    assert len(returns(import_files([path], skip_bad=True))) == 1

@@ -31,8 +31,8 @@ __all__ = [
     "Outcome",
     "Scope",
     "Side",
-    "decisions",
     "decisions_of",
+    "find_decisions",
 ]
 
 By = Literal["text", "key", "cluster"]

@@ -345,7 +345,7 @@ def import_parts(
             outcomes=outcome_map or {},
         ),
     )
-    documents = Documents()
+    documents = Documents(skip_bad=skip_bad)
     found = find_files(places, how, balance, documents, None if csv is None else csv.path)
     # A trajectory that may go on in the next record is in one table.
     continued = any(named(name).continued for name in found)

@@ -80,20 +80,27 @@ class Documents:
     Attributes:
         room: bytes of the files that may still be kept.
         parsed: the records of those that are kept.
+        skip_bad: whether what cannot be read says nothing of the others.
     """
 
     room: int = 64 << 20
     parsed: dict[Path, Iterator[Record]] = field(default_factory=dict)
+    skip_bad: bool = False
 
     def first(self, path: Path) -> list[Record]:
         """The first records of a file."""
-        bad = list[TableError]()
-        packed = path.name.endswith(ARCHIVES)  # of which one file may be bad
-        records = read_records(path, bad.append) if packed else read_records(path)
+        bad: list[TableError] = []
+        lenient = self.skip_bad or path.name.endswith(ARCHIVES)  # of which one file may be bad
+        records = read_records(path, bad.append) if lenient else read_records(path)
         first = list(islice(records, FIRST))
         if bad and not first:
             raise bad[0]
-        if path.suffix in DOCUMENTS and first and (size := path.stat().st_size) <= self.room:
+        if (
+            path.suffix in DOCUMENTS
+            and first
+            and not bad
+            and (size := path.stat().st_size) <= self.room
+        ):
             self.room -= size
             self.parsed[path] = chain(first, records)
         return first
@@ -296,7 +303,10 @@ class Reader:
 
         for record in self.documents.records(file, bad):
             if record.member and not self.form.fits(record.value):
-                if not again:
+                if other := format_of(record):
+                    detail = f"it holds {other.title}, other members {self.form.title}"
+                    bad(record.error(detail, hint="unpack the archive"))
+                elif not again:
                     self.balance.see("record")
                     self.balance.leave_out("record", "another format", record.place())
                 continue
