@@ -61,7 +61,7 @@ FREE = 0.01
 """Precision of a coefficient that credits no step."""
 SURE = 2.0
 """Standard errors above shuffled outcomes, up to which a prediction counts for nothing."""
-STEPS, CLOSE = 30, 1e-8
+STEPS, CLOSE = 30, 1e-6
 """Newton steps at most, and a gain of the likelihood that ends them."""
 
 MADE = Sentence(
