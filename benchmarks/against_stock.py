@@ -25,7 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(common.ROOT))
 
-from ascribe import read_table
+from ascribe.steps.files import read_table
 from tests.tool_model import CALL, TEMPLATE, train_tool_model
 
 common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers", "trl", "verl")

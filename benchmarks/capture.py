@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from ascribe.fingerprints.capture import Capture, capture, padded
+from ascribe.engines.capture import Capture, capture, padded
 from ascribe_lab.models.loading import load_smollm2
 
 PROMPT, RESPONSE = 250, 32

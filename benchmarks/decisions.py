@@ -21,10 +21,10 @@ import common
 import numpy as np
 
 from ascribe import StepTable
-from ascribe.decisions import LEVEL, Decision, decisions
+from ascribe.decisions import LEVEL, Decision, find_decisions
 from ascribe.decisions.contrasts import both_sides, discovery_rate, standard_score
 from ascribe.decisions.decision import CONSEQUENCES, FORK
-from ascribe.diagnostics import wilson
+from ascribe.estimators.diagnostics import wilson
 
 TOOLS = ("search", "shell", "browse", "think", "list")
 SOLVES, RUINS = np.array([0.5, -1.0, 0.0, 0.0, 0.0]), np.array([0.0, 0.6, 0.0, 0.0, 0.0])
@@ -172,7 +172,7 @@ def main() -> None:
                 for seed in range(files):
                     rng = np.random.default_rng((seed, attempts, effects))
                     table = world.play(attempts, rng)
-                    every = decisions(table).decisions
+                    every = find_decisions(table).decisions
                     found = [each for each in every if each.kind not in CONSEQUENCES]
                     true = [truth(world, table, each) for each in found]
                     wrong = [t <= 0 for t, each in zip(true, found, strict=True) if each.certain]

@@ -25,8 +25,8 @@ import torch
 import transformers
 
 from ascribe import Credit, StepTable, diagnose, recipe
-from ascribe.fingerprints.actor import Pooling, actor_layers
 from ascribe.steps.files import table_from_arrow
+from ascribe_lab.calibrate.actor import Pooling, actor_layers
 from ascribe_lab.models.loading import load_smollm2
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))

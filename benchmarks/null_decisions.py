@@ -27,8 +27,8 @@ import common
 import numpy as np
 
 from ascribe import StepTable
-from ascribe.decisions import Decisions, decisions
-from ascribe.diagnostics import wilson
+from ascribe.decisions import Decisions, find_decisions
+from ascribe.estimators.diagnostics import wilson
 
 FILES, MOST = 200, 28
 """Files of a kind, and in how many of them something may be certain."""
@@ -285,7 +285,7 @@ class Forks:
         for ways, won in self.played:
             steps = [(f"fork {n}", call(f"tool {n}", way=int(way))) for n, way in enumerate(ways)]
             sessions.add("maze", steps, float(won))
-        return decisions(sessions.table())
+        return find_decisions(sessions.table())
 
 
 MOST_FOLLOWED = 600
@@ -315,12 +315,12 @@ def followed(seed: int) -> dict[str, Any] | None:
 
 def is_certain(name: str, seed: int) -> bool:
     """Whether something is certain in a file without anything to find."""
-    return bool(decisions(KINDS[name](np.random.default_rng((seed, 1)))).certain)
+    return bool(find_decisions(KINDS[name](np.random.default_rng((seed, 1)))).certain)
 
 
 def is_found(name: str, seed: int) -> bool:
     """Whether what was planted is found."""
-    return found_planted(decisions((POWER | AGENTS)[name](np.random.default_rng((seed, 2)))))
+    return found_planted(find_decisions((POWER | AGENTS)[name](np.random.default_rng((seed, 2)))))
 
 
 def looked(name: str, files: int, source: Path) -> list[bool]:

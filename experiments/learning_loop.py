@@ -29,7 +29,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from ascribe import StepTable, recipe
-from ascribe.fingerprints import normalised
+from ascribe.groups.fingerprints import normalised
 from ascribe.groups.keys import keyed
 from ascribe.groups.radius import Target, search
 from ascribe.steps.check import arrange

@@ -16,8 +16,8 @@ sys.path.insert(0, str(ROOT / "examples"))
 import household
 
 from ascribe import StepTable, diagnose, recipe
-from ascribe.fingerprints.actor import actor
 from ascribe.steps.files import table_from_arrow
+from ascribe_lab.calibrate.actor import actor
 from ascribe_lab.models.loading import load_smollm2
 
 LAYER, POOLING, RADIUS = -1, "mean", 0.00275

@@ -10,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ascribe import Reason, StepTable, diagnose
-from ascribe.diagnostics import wilson
 from ascribe.estimators import GRPO, HGPO, GiGPO
+from ascribe.estimators.diagnostics import wilson
 from tests.estimators import reference
 from tests.strategies import TEXTS, recipes, step_tables
 

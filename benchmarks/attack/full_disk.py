@@ -29,7 +29,7 @@ import common
 
 from ascribe import StepTable, recipe
 from ascribe.engines.crediting import save_history
-from ascribe.fingerprints import normalised
+from ascribe.groups.fingerprints import normalised
 from ascribe.reports import picture
 from ascribe.reports.write import write_tables
 from ascribe.sessions.formats import import_files, write_credit

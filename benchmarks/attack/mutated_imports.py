@@ -28,7 +28,7 @@ import common
 from mutated_files import BATCH, outcomes
 
 from ascribe.sessions.formats import import_files, write_credit
-from ascribe.sessions.formats.known import FORMATS
+from ascribe.sessions.reading.format import formats
 from tests.fuzz.mutations import VALUES, bytes_of
 from tests.sessions import make_traces, test_formats
 from tests.sessions.test_formats import JUNK, places
@@ -61,7 +61,7 @@ def reader(form: str, trial: Path) -> Any:
     def values(path: Path) -> list[Any]:
         source = trial / "agent" / "trajectory.json" if form == "atif" else path
         imported = import_files([source], form=form)
-        if FORMATS[form].put:
+        if formats()[form].put:
             advantages = np.zeros(len(imported.table))
             write_credit(source, imported, advantages, path.parent / "credited.jsonl")
         return [json.dumps(imported.table.to_dicts(), default=repr), *imported.alone.items()]

@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 
 from ascribe import StepTable
-from ascribe.fingerprints import normalised
-from ascribe.fingerprints.ngram import ngram
 from ascribe.groups.cluster import cluster_grams
+from ascribe.groups.fingerprints import normalised
 from ascribe.groups.keys import keyed, propose, tools_before
+from ascribe.groups.ngram import ngram
 from ascribe.groups.radius import Target, search
 from ascribe.steps.returns import reward_to_go
 from ascribe.steps.table import Coded

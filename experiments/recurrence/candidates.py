@@ -14,11 +14,11 @@ from ascribe.estimators.credit import Credit
 from ascribe.estimators.gae import GAE
 from ascribe.estimators.progress import Progress
 from ascribe.estimators.sbc import SBC
-from ascribe.fingerprints import normalised, present
-from ascribe.fingerprints.ngram import ngram
 from ascribe.groups import Groups
 from ascribe.groups.actions import tag_body
 from ascribe.groups.cluster import cluster
+from ascribe.groups.fingerprints import normalised, present
+from ascribe.groups.ngram import ngram
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats
 from ascribe.steps.check import arrange

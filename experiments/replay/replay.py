@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from ascribe import StepTable
-from ascribe.decisions import Decision, decisions
+from ascribe.decisions import Decision, find_decisions
 from ascribe.steps.files import read
 from ascribe_lab.audit.judges import grade, model_judge, simple_judges
 from ascribe_lab.audit.replay import Replayed, replay
@@ -112,7 +112,7 @@ def scripted(
         played = rollout(plan, pool, setup.agent, policy)
     steps, by_name = table(played, states), {t.name: t for t in played.trajectories}
     figures.emit(case, "success", np.mean([t.won for t in played.trajectories]), "share", "higher")
-    forks = decisions(steps).forks
+    forks = find_decisions(steps).forks
     found = replay(setup, policy, plan, forks, table=steps, played=by_name, count=count)
     emit_forks(figures, case, found)
     judges = simple_judges(steps, forks, np.random.default_rng(0))
@@ -133,7 +133,7 @@ def smollm2(figures: common.Figures, folder: Path) -> None:
     steps, by_name = rollouts.table, trajectories(rollouts)
     won = np.mean([t.won for t in by_name.values()])
     figures.emit(POLICY, "success", won, "share", "higher")
-    forks = decisions(steps).forks
+    forks = find_decisions(steps).forks
     with closing(model.open(SMOLLM2.agent)) as policy:
         found = list(measured(policy, plan, steps, by_name, forks, kept))
         emit_forks(figures, POLICY, found)

@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from ascribe import StepTable, recipe
-from ascribe.decisions import decisions
+from ascribe.decisions import find_decisions
 from ascribe.estimators.credit import Reason
 from ascribe.groups.keys import keyed, measure, propose, tools_before
 from ascribe.sessions.formats import import_files
@@ -123,7 +123,7 @@ def compare(figures: common.Figures, case: str, steps: StepTable, own: StepTable
         if credit.advantage.any():
             alike = np.corrcoef(credit.advantage, true.advantage)[0, 1]
             figures.emit(case, f"{name}_alike", alike, "1", "higher")
-    found = decisions(steps)
+    found = find_decisions(steps)
     figures.emit(case, "forks", len(found.forks), "1", "higher")
     figures.emit(case, "certain", len(found.certain), "1", "higher")
     for each in found.certain[:3]:

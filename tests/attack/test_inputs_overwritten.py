@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ascribe import StepTable, read_table, write_table
+from ascribe import StepTable, write_table
 from ascribe.cli import app
+from ascribe.steps.files import read_table
 from tests.conftest import good_rows
 
 

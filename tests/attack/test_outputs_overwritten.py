@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ascribe import StepTable, read_table, write_table
+from ascribe import StepTable, write_table
 from ascribe.steps.atomic import replacing, replacing_folder, write_file
+from ascribe.steps.files import read_table
 from ascribe.steps.problems import TableError
 from tests.conftest import good_rows, write_jsonl
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ascribe import ProblemKind, StepTable, check, read_table, recipe, select
+from ascribe import ProblemKind, StepTable, check, recipe, select
 from ascribe.steps.check import twins
+from ascribe.steps.files import read_table
 
 TWIN, EQUAL = ProblemKind.TWIN_TRAJECTORIES, ProblemKind.EQUAL_TRAJECTORIES
 Row = dict[str, Any]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascribe.decisions import Decisions, decisions
+from ascribe.decisions import Decisions, find_decisions
 from ascribe.decisions.versions import changes, compare_versions
 from ascribe.steps.hints import command_line
 from ascribe.steps.table import StepTable
@@ -56,7 +56,7 @@ def thirds(seed: int) -> StepTable:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_outcomes_that_differ_by_rounding_are_equal(seed: int) -> None:
-    found = decisions(thirds(seed))
+    found = find_decisions(thirds(seed))
     assert not found.decisions
     assert "Every session earned 0.3." in found.notes
 
@@ -68,7 +68,7 @@ def test_a_reward_that_is_rounding_is_no_win() -> None:
         for n, rewards in enumerate(([0.1, 0.2, -0.3], [0.0], [1.0]))
         for step, reward in enumerate(rewards)
     ]
-    found = decisions(StepTable.from_dicts(rows))
+    found = find_decisions(StepTable.from_dicts(rows))
     assert found.success == pytest.approx(1 / 3)
     assert found.binary
 
@@ -96,7 +96,7 @@ def test_rounding_tells_no_sessions_apart(seed: int) -> None:
                 repr(each.p),
                 each.certain,
             )
-            for each in decisions(StepTable.from_dicts(table)).decisions
+            for each in find_decisions(StepTable.from_dicts(table)).decisions
         ]
         for table in (rows, plain)
     )
@@ -123,7 +123,7 @@ def questions(count: int = 40) -> list[Session]:
 def test_different_prompts_under_one_task_claim_nothing() -> None:
     table = sessions(*questions())
     with command_line():
-        found = decisions(table)
+        found = find_decisions(table)
     tool = found.decisions[0]
     assert tool.q < 0.01
     assert not tool.certain
@@ -131,19 +131,19 @@ def test_different_prompts_under_one_task_claim_nothing() -> None:
     assert not found.certain
     assert found.notes[0].startswith("Not compared with each other: 40 sessions of 1 task")
     assert "--same-task" in found.notes[0]
-    assert "same_task=True" in decisions(table).notes[0]
+    assert "same_task=True" in find_decisions(table).notes[0]
 
 
 def test_who_says_that_they_are_one_task_is_believed_and_told() -> None:
     table = with_columns(sessions(*questions()), task=["support"] * 40)
-    found = decisions(table)
+    found = find_decisions(table)
     assert found.certain
     assert "is known by its name alone" in found.notes[0]
 
 
 def test_tasks_that_may_be_compared_are_compared_without_the_others() -> None:
     table = sessions(*questions(), *door(0))
-    found = decisions(table)
+    found = find_decisions(table)
     assert found.sessions == 80
     assert found.tasks == 2
     assert found.success == pytest.approx(
@@ -176,7 +176,7 @@ def stops(seed: int, *, after: bool = False) -> StepTable:
 
 @pytest.mark.parametrize("after", [False, True])
 def test_an_ending_is_never_a_decision(after: bool) -> None:
-    found = decisions(stops(0, after=after))
+    found = find_decisions(stops(0, after=after))
     endings = [each for each in found.decisions if "submit" in each.better.action]
     assert all(each.ending and not each.certain for each in endings)
     assert endings[0].q < 0.1
@@ -190,25 +190,25 @@ def test_a_session_that_a_limit_cut_did_not_end() -> None:
     rows = [("t", [("s", call("wait"))], 0.0)] * 8
     rows += [("t", [("s", call("go")), ("there", call("open"))], 1.0)] * 8
     table = sessions(*rows)
-    assert decisions(table).forks[0].ending
+    assert find_decisions(table).forks[0].ending
     cut = with_columns(table, truncated=[False] * 16)
     flags = np.array([row["action"] == call("wait") for row in cut.to_dicts()])
     cut = StepTable.from_columns(
         {name: [row[name] for row in cut.to_dicts()] for name in cut.to_dicts()[0]}
         | {"truncated": flags}
     )
-    assert not decisions(cut).forks[0].ending
+    assert not find_decisions(cut).forks[0].ending
 
 
 def test_a_session_without_a_response_counts_and_takes_no_side() -> None:
     rows = door(0)
-    whole = decisions(sessions(*rows))
+    whole = find_decisions(sessions(*rows))
     table = sessions(*rows, *[("maze", [("", "")], 0.0)] * 10)
     silent = [
         row | ({"state": None, "action": None} if int(row["trajectory"]) >= 40 else {})
         for row in table.to_dicts()
     ]
-    found = decisions(StepTable.from_dicts(silent))
+    found = find_decisions(StepTable.from_dicts(silent))
     assert found.sessions == 50
     assert found.success == pytest.approx(0.8 * whole.success)
     assert [(e.kind, e.state, e.sessions, e.p) for e in found.forks] == [
@@ -239,15 +239,15 @@ def test_agents_of_different_strength_are_not_pooled() -> None:
     pooled = apart = 0
     for seed in range(40):
         table, versions = two_agents(seed, 0.0)
-        pooled += bool(decisions(table).certain)
-        apart += bool(decisions(with_columns(table, version=versions)).certain)
+        pooled += bool(find_decisions(table).certain)
+        apart += bool(find_decisions(with_columns(table, version=versions)).certain)
     assert pooled > 15
     assert apart <= 8
 
 
 def test_a_decision_of_one_attempt_each_is_found_and_says_what_it_compares() -> None:
     table, versions = two_agents(0, 0.4)
-    found = decisions(with_columns(table, version=versions))
+    found = find_decisions(with_columns(table, version=versions))
     (tool,) = (each for each in found.certain if each.kind == "tool")
     assert tool.versions == 2
     assert tool.as_dict()["versions"] == 2
@@ -259,7 +259,7 @@ def test_a_decision_of_one_attempt_each_is_found_and_says_what_it_compares() -> 
 
 def test_a_version_that_tried_several_times_is_compared_with_itself() -> None:
     table, versions = two_agents(0, 0.4, tasks=10, times=6)
-    found = decisions(with_columns(table, version=versions))
+    found = find_decisions(with_columns(table, version=versions))
     tool = next(each for each in found.decisions if each.kind == "tool")
     assert tool.versions == 1
     names = [f"{row['group']} {versions[int(row['trajectory'])]}" for row in table.to_dicts()]
@@ -267,7 +267,7 @@ def test_a_version_that_tried_several_times_is_compared_with_itself() -> None:
     split = StepTable.from_dicts(
         row | {"group": name} for row, name in zip(rows, names, strict=True)
     )
-    alone = next(each for each in decisions(split).decisions if each.kind == "tool")
+    alone = next(each for each in find_decisions(split).decisions if each.kind == "tool")
     assert (tool.difference, tool.low, tool.high, tool.p) == (
         alone.difference,
         alone.low,
@@ -279,7 +279,7 @@ def test_a_version_that_tried_several_times_is_compared_with_itself() -> None:
 def test_a_share_over_versions_is_not_called_one_of_so_many_sessions() -> None:
     """One task, tried several times by an agent that wins and one that does not."""
     rows = [*door(0, good=1.0), *door(1, good=0.3)]
-    found = decisions(with_columns(sessions(*rows), version=["a"] * 40 + ["b"] * 40))
+    found = find_decisions(with_columns(sessions(*rows), version=["a"] * 40 + ["b"] * 40))
     fork = next(each for each in found.forks if each.state == "doors")
     assert fork.strata == 2
     assert fork.tasks == 1
@@ -288,15 +288,15 @@ def test_a_share_over_versions_is_not_called_one_of_so_many_sessions() -> None:
 
 def test_one_version_is_none() -> None:
     table = sessions(*door(0))
-    one = decisions(with_columns(table, version=["a"] * 40))
-    assert one.as_dict() == decisions(table).as_dict()
+    one = find_decisions(with_columns(table, version=["a"] * 40))
+    assert one.as_dict() == find_decisions(table).as_dict()
 
 
 def test_row_order_does_not_matter_with_versions() -> None:
     table, versions = two_agents(3, 0.3, tasks=20)
     table = with_columns(table, version=versions)
     order = np.random.default_rng(0).permutation(len(table))
-    assert decisions(table.take(order)).as_dict() == decisions(table).as_dict()
+    assert find_decisions(table.take(order)).as_dict() == find_decisions(table).as_dict()
 
 
 # Copies.
@@ -318,9 +318,9 @@ def wander(seed: int, originals: int, copies: int) -> StepTable:
 
 
 def test_copies_count_once() -> None:
-    certain = [bool(decisions(wander(seed, 4, 26)).certain) for seed in range(10)]
+    certain = [bool(find_decisions(wander(seed, 4, 26)).certain) for seed in range(10)]
     assert sum(certain) <= 1
-    found = decisions(wander(0, 4, 26))
+    found = find_decisions(wander(0, 4, 26))
     assert any("52 sessions of 60 look like copies" in note for note in found.notes)
     copied = [each for each in found.decisions if each.copied]
     assert copied
@@ -330,7 +330,7 @@ def test_copies_count_once() -> None:
 
 
 def test_short_sessions_that_are_equal_in_words_keep_their_power() -> None:
-    found = decisions(sessions(*door(0, attempts=60)))
+    found = find_decisions(sessions(*door(0, attempts=60)))
     assert found.certain
     assert found.certain[0].equal > 50
     assert not any("look like copies" in note for note in found.notes)
@@ -371,7 +371,7 @@ def test_a_run_that_was_written_twice_is_no_surer() -> None:
 
 
 def test_everything_is_in_the_json() -> None:
-    found: Decisions = decisions(sessions(*questions(), *door(0)))
+    found: Decisions = find_decisions(sessions(*questions(), *door(0)))
     told = json.loads(json.dumps(found.as_dict()))
     assert {"notes", "missing", "decisions"} <= set(told)
     keys = {"certain", "doubt", "across", "apart", "ending", "copied", "versions", "equal", "more"}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascribe.decisions import Decisions, decisions
+from ascribe.decisions import Decisions, find_decisions
 from ascribe.steps.table import StepTable
 from tests.strategies import step_tables
 
@@ -42,7 +42,7 @@ def test_a_fork_by_hand() -> None:
     table = sessions(
         *[("maze", [("hall", left)], 1.0)] * 6, *[("maze", [("hall", right)], 0.0)] * 6
     )
-    fork = first_fork(decisions(table))
+    fork = first_fork(find_decisions(table))
     assert fork.task == "maze"
     assert fork.state == "hall"
     assert (fork.better.action, fork.worse.action) == ('`go(to="left")`', '`go(to="right")`')
@@ -52,21 +52,22 @@ def test_a_fork_by_hand() -> None:
     assert fork.certain
     assert table.trajectory.take(fork.better.rows).texts()[0] in {"0", "1", "2", "3", "4", "5"}
     assert fork.better.actions == (left,)
-    assert decisions(table).sentence.startswith('Maze, at “hall”: `go(to="left")` won 100 % of 6')
+    sentence = find_decisions(table).sentence
+    assert sentence.startswith('Maze, at “hall”: `go(to="left")` won 100 % of 6')
 
 
 def test_a_session_counts_once_and_by_its_first_visit() -> None:
     # It comes back to the hall again and again; the later choices are no sessions more.
     again = [("hall", "a"), ("room", "back"), ("hall", "b"), ("room", "back"), ("hall", "b")]
     table = sessions(*[("t", again, 1.0)] * 4, *[("t", [("hall", "b")], 0.0)] * 4)
-    fork = first_fork(decisions(table))
+    fork = first_fork(find_decisions(table))
     assert (fork.better.action, fork.better.sessions, fork.worse.sessions) == ("`a`", 4, 4)
 
 
 def test_states_of_two_tasks_are_two_forks_unless_asked() -> None:
     rows = [(task, [("s", a)], float(a == "x")) for task in "pq" for a in "xy" for _ in range(5)]
-    assert len(decisions(sessions(*rows)).forks) == 2
-    pooled = decisions(sessions(*rows), scope="batch")
+    assert len(find_decisions(sessions(*rows)).forks) == 2
+    pooled = find_decisions(sessions(*rows), scope="batch")
     (fork,) = pooled.forks
     assert fork.tasks == 2
     assert not fork.across
@@ -83,7 +84,7 @@ def test_an_action_of_easy_tasks_is_no_better() -> None:
             rows.append(
                 (f"{task}", [(f"{task}", call(tool))], float(rng.random() < 0.1 + 0.8 * easy))
             )
-    found = decisions(sessions(*rows))
+    found = find_decisions(sessions(*rows))
     assert not found.certain
 
 
@@ -94,7 +95,7 @@ def test_a_tool_is_found_over_tasks_whose_states_never_recur() -> None:
         won = float(rng.random() < (0.7 if tool == "search" else 0.3))
         task = f"{number // 5}"
         rows.append((task, [(task, call(tool, q=number)), (f"{number}", "done")], won))
-    found = decisions(sessions(*rows))
+    found = find_decisions(sessions(*rows))
     best = found.decisions[0]
     assert best.kind == "tool"
     assert best.certain
@@ -109,12 +110,12 @@ def test_one_attempt_per_task_claims_nothing() -> None:
     for number in range(100):
         tool = "search" if rng.random() < 0.5 else "guess"
         rows.append((f"{number}", [("start", call(tool))], float(tool == "search")))
-    found = decisions(sessions(*rows))
+    found = find_decisions(sessions(*rows))
     assert not found.forks
     assert found.kinds
     assert not found.certain
     assert "single attempt" in found.notes[0]
-    same_state = decisions(sessions(*rows), scope="batch")
+    same_state = find_decisions(sessions(*rows), scope="batch")
     assert same_state.forks[0].difference == 1.0
     assert same_state.forks[0].how_sure.startswith("perhaps a difference of tasks")
     assert not same_state.certain
@@ -128,7 +129,7 @@ def test_kinds_of_decisions() -> None:
     table = sessions(
         *[("t", good, 1.0)] * 8, *[("t", retried, 0.0)] * 8, *[("t", stopped, 0.0)] * 8
     )
-    found = {each.kind: each for each in decisions(table).kinds}
+    found = {each.kind: each for each in find_decisions(table).kinds}
     assert found["call after an error"].worse.action == "the same tool again after an error"
     assert found["giving up"].worse.action == "ending right after an error"
     assert (found["giving up"].worse.sessions, found["giving up"].better.sessions) == (8, 16)
@@ -138,10 +139,10 @@ def test_kinds_of_decisions() -> None:
 def test_outcomes_of_any_size_and_those_who_won() -> None:
     rows = [("t", [("s", a)], r) for a, r in (("x", 2.5), ("y", -1.0)) for _ in range(5)]
     table = sessions(*rows)
-    found = decisions(table, won=table.reward > 5)
+    found = find_decisions(table, won=table.reward > 5)
     assert not found.binary
     assert first_fork(found).better.won == 0
-    by_success = decisions(table, won=table.reward > 0, outcome="won")
+    by_success = find_decisions(table, won=table.reward > 0, outcome="won")
     assert by_success.binary
     assert first_fork(by_success).difference == 1.0
     assert "earned 2.5 on average in 5 sessions, `y` -1 in 5" in first_fork(found).text
@@ -153,7 +154,7 @@ def test_corrections_are_no_attempts_and_rows_stay_those_of_the_table() -> None:
     table = sessions(*rows)
     corrects = ["9" if n < 3 else None for n in range(len(table))]
     corrected = StepTable.from_columns({**_columns(table), "corrects": corrects})
-    fork = first_fork(decisions(corrected))
+    fork = first_fork(find_decisions(corrected))
     assert (fork.better.sessions, fork.worse.sessions) == (5, 5)
     assert corrected.action.take(fork.better.rows).texts() == ["x"] * 5
 
@@ -169,12 +170,12 @@ def test_a_tool_that_another_agent_called_is_not_called_again() -> None:
     other = [("s", look), (error, ask)]
     table = sessions(*[("t", steps, 0.0)] * 8, *[("t", other, 1.0)] * 8)
     two = StepTable.from_columns({**_columns(table), "agent": ["main", "sub"] * 16})
-    assert "call after an error" in {each.kind for each in decisions(table).kinds}
-    assert "call after an error" not in {each.kind for each in decisions(two).kinds}
+    assert "call after an error" in {each.kind for each in find_decisions(table).kinds}
+    assert "call after an error" not in {each.kind for each in find_decisions(two).kinds}
 
 
 def test_nothing_to_compare_is_said() -> None:
-    found = decisions(sessions(("t", [("s", "a")], 1.0), ("t", [("s", "a")], 0.0)))
+    found = find_decisions(sessions(("t", [("s", "a")], 1.0), ("t", [("s", "a")], 0.0)))
     assert not found.decisions
     assert found.sentence.startswith("Nothing can be compared: no two attempts")
 
@@ -183,7 +184,7 @@ def test_nothing_to_compare_is_said() -> None:
 def test_row_order_and_padding_do_not_matter(table: StepTable, random: Any) -> None:
     order = list(range(len(table)))
     random.shuffle(order)
-    one, other = decisions(table), decisions(table.take(np.array(order, dtype=np.int64)))
+    one, other = find_decisions(table), find_decisions(table.take(np.array(order, dtype=np.int64)))
     assert [each.as_dict() for each in one.decisions] == [
         each.as_dict() for each in other.decisions
     ]
@@ -191,7 +192,7 @@ def test_row_order_and_padding_do_not_matter(table: StepTable, random: Any) -> N
 
 @given(step_tables())
 def test_each_session_counts_once(table: StepTable) -> None:
-    for each in decisions(table).decisions:
+    for each in find_decisions(table).decisions:
         rows = np.concatenate([each.better.rows, each.worse.rows])
         names = table.trajectory.codes[rows]
         assert np.unique(names).size == names.size == each.better.sessions + each.worse.sessions
@@ -211,7 +212,7 @@ def test_what_is_done_after_something_unseen_is_never_certain() -> None:
                 steps.append((f"passed in {rng.random()}", call("submit")))
                 won = 1.0
         rows.append((f"{number // 16}", steps, won))
-    found = decisions(sessions(*rows))
+    found = find_decisions(sessions(*rows))
     submit = next(each for each in found.kinds if each.better.action == "calling `submit`")
     assert submit.q < 0.1
     assert submit.apart
@@ -228,14 +229,14 @@ def test_a_repetition_is_compared_with_sessions_that_made_the_same_calls() -> No
         later = "A" if rng.random() < 0.85 else "B"
         steps = [("start", call(first)), ("hall", call("C")), ("Error: no", call(later))]
         rows.append((f"{number // 16}", steps, float(rng.random() < (0.2, 0.8)[first == "B"])))
-    found = decisions(sessions(*rows))
+    found = find_decisions(sessions(*rows))
     assert found.certain
     assert not {"repeated call", "call after an error"} & {each.kind for each in found.certain}
 
 
 def test_the_only_other_tool_is_named() -> None:
     rows = [(f"{n // 10}", [("a", call(("get", "put")[n % 2]))], n % 2) for n in range(20)]
-    found = decisions(sessions(*rows))
+    found = find_decisions(sessions(*rows))
     tool = found.decisions[0]
     assert found.advice == "Prefer calling `put`."
     assert (tool.better.action, tool.worse.action) == ("calling `put`", "calling `get`")
@@ -243,14 +244,14 @@ def test_the_only_other_tool_is_named() -> None:
 
 def test_equal_rewards_are_said() -> None:
     rows = [("t", [("a", f"{n % 2}"), (f"{n}", "end")], 1.0) for n in range(8)]
-    found = decisions(sessions(*rows))
+    found = find_decisions(sessions(*rows))
     assert found.sentence.startswith("Nothing can be compared")
     assert found.notes == ("Every session earned 1.",)
 
 
 def test_of_many_actions_the_most_frequent_are_compared() -> None:
     rows = [("t", [("a", f"{n}" if n < 300 else "go")], float(n >= 300)) for n in range(330)]
-    fork = decisions(sessions(*rows)).forks[0]
+    fork = find_decisions(sessions(*rows)).forks[0]
     assert fork.certain
     assert fork.better.action == "`go`"
     assert fork.worse.action == "300 other actions"
@@ -259,7 +260,7 @@ def test_of_many_actions_the_most_frequent_are_compared() -> None:
 def test_actions_with_one_beginning_are_told_apart() -> None:
     same = "cd /srv/application/checkout && python -m pytest tests/integration/"
     rows = [("t", [("a", same + ("get", "put")[n % 2])], n % 2) for n in range(12)]
-    fork = decisions(sessions(*rows)).forks[0]
+    fork = find_decisions(sessions(*rows)).forks[0]
     assert fork.better.action.endswith("tests/integration/put`")
     assert fork.worse.action.endswith("tests/integration/get`")
 
@@ -270,5 +271,5 @@ def test_a_weighted_share_is_not_called_one_of_so_many_sessions() -> None:
     rows += [("hard", [("a", call("put"))], 0.0) for n in range(8)]
     rows += [("easy", [("a", call("get"))], 1.0) for n in range(8)]
     rows += [("easy", [("a", call("put"))], 0.0) for n in range(8)]
-    tool = next(each for each in decisions(sessions(*rows)).kinds if each.kind == "tool")
+    tool = next(each for each in find_decisions(sessions(*rows)).kinds if each.kind == "tool")
     assert tool.text.endswith("won 86 % on average in 10 sessions, calling `put` 0 % in 16")

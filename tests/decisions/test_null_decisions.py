@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import common
 import null_decisions as simulated
 
-from ascribe.decisions import decisions
+from ascribe.decisions import find_decisions
 
 pytestmark = pytest.mark.unit
 
@@ -50,4 +50,4 @@ def test_the_advice_on_more_attempts_holds() -> None:
 )
 def test_a_few_files_of_a_kind(name: str) -> None:
     made = [simulated.KINDS[name](np.random.default_rng((seed, 1))) for seed in range(8)]
-    assert sum(bool(decisions(table).certain) for table in made) <= 2
+    assert sum(bool(find_decisions(table).certain) for table in made) <= 2

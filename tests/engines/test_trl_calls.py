@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ascribe import read_table
+from ascribe.steps.files import read_table
 from tests.engines import trl_toys as toys
 from tests.tool_model import CALL
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ascribe import read_table, recipe
+from ascribe import recipe
 from ascribe.engines import crediting
+from ascribe.steps.files import read_table
 from tests.engines import trl_toys as toys
 
 pytest.importorskip("trl")
@@ -80,7 +81,7 @@ def test_a_turn_s_fingerprint_is_that_of_its_prompt_alone(
     """Also where TRL hides truncated completions, which these all are, from its own pass."""
     import torch
 
-    from ascribe.fingerprints.capture import capture, padded
+    from ascribe.engines.capture import capture, padded
 
     big, args = recipe("bigpo", radius=0.2), {"learning_rate": 0.0, **args}
     made = toys.own_trainer(tmp_path, recipe=big, fingerprints=0, args=args)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ascribe import read_table, recipe
-from ascribe.estimators.events import Events
+from ascribe.estimators.events import EventCredit
 from tests.engines import trl_toys as toys
 
 pytest.importorskip("trl")
@@ -124,7 +124,7 @@ def test_memory_is_in_the_checkpoint(
     state = json.loads((tmp_path / "checkpoint-2/trainer_state.json").read_text())
     kept = state["stateful_callbacks"]["ascribe_history"]
     assert kept["iteration"] == 2
-    assert isinstance(RECIPE, Events)
+    assert isinstance(RECIPE, EventCredit)
     assert any(name.startswith("unusual ") for name in kept["known"])
     again = make(tmp_path, tmp_path_factory, **steps)
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from ascribe import read_table, recipe
+from ascribe import recipe
 from ascribe.engines import crediting
+from ascribe.steps.files import read_table
 from tests.engines import trl_toys as toys
 from tests.engines.by_hand import against_memory
 

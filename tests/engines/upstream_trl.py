@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples/upstream"))
 import against_stock as stock
 import trl_trainer
 
-from ascribe import read_table, recipe
-from ascribe.steps.files import read
+from ascribe import recipe
+from ascribe.steps.files import read, read_table
 
 
 class Rooms(stock.Rooms):

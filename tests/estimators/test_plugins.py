@@ -113,7 +113,7 @@ def test_one_with_the_name_of_ours_is_ignored(
 
 FOR_GIGPO = {
     "ascribe",
-    "ascribe.diagnostics",
+    "ascribe.estimators.diagnostics",
     "ascribe.estimators",
     "ascribe.estimators.assign",
     "ascribe.estimators.base",

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ascribe.fingerprints.capture import (
+from ascribe.engines.capture import (
     Places,
     capture,
     decoder_blocks,

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from ascribe.fingerprints import normalised, present
-from ascribe.fingerprints.identity import identity
-from ascribe.fingerprints.ngram import ngram
+from ascribe.groups.fingerprints import normalised, present
+from ascribe.groups.identity import identity
+from ascribe.groups.ngram import ngram
 
 pytestmark = pytest.mark.unit
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ascribe import recipe
-from ascribe.decisions import decisions
+from ascribe.decisions import find_decisions
 from ascribe.reports import picture
 from ascribe.reports.browse import CUTS, TEXT_BYTES, browser, packed
 from ascribe.reports.crediting import credit_batches
@@ -27,7 +27,7 @@ from tests.report.toys import Row, facts, sound
 def browsed(tmp_path: Path, rows: list[Row], by: str = "gigpo") -> dict[str, object]:
     batches = read_batches([write_jsonl(tmp_path / "rows.jsonl", rows)], fingerprints=False)
     credited = credit_batches(batches, recipe(by))
-    found: dict[str, object] = browser(credited, batches, decisions(credited.table))
+    found: dict[str, object] = browser(credited, batches, find_decisions(credited.table))
     return found
 
 
@@ -117,7 +117,7 @@ def test_the_steps_have_a_credit_by_each_recipe(tmp_path: Path) -> None:
     rows = sound(groups=2)
     batches = read_batches([write_jsonl(tmp_path / "rows.jsonl", rows)], fingerprints=False)
     first, second = (credit_batches(batches, recipe(name)) for name in ("gigpo", "grpo"))
-    decided = decisions(first.table)
+    decided = find_decisions(first.table)
     found = browser(first, batches, decided, second)
     assert [each["name"] for each in found["recipes"]] == ["gigpo", "grpo"]
     for group in found["groups"]:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from ascribe import recipe
 from ascribe.cli import app
-from ascribe.diagnostics import credit_per_tool, diagnose
+from ascribe.estimators.diagnostics import credit_per_tool, diagnose
 from ascribe.reports import Picture, picture
 from tests.sessions.test_formats import DATA, chat, lines
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ascribe import StepTable, recipe
-from ascribe.decisions import decisions
+from ascribe.decisions import find_decisions
 from ascribe.reports import picture
 from ascribe.reports.crediting import credit_batches
 from ascribe.reports.deciding import decided_by
@@ -24,7 +24,7 @@ def decided(table: StepTable, path: Path) -> tuple[np.ndarray, np.ndarray, np.nd
     file = write_jsonl(path / "rows.jsonl", table.to_dicts())
     credited = credit_batches(read_batches([file], fingerprints=False), recipe("grpo"))
     steps = credited.steps
-    by = decided_by(decisions(credited.table), credited)
+    by = decided_by(find_decisions(credited.table), credited)
     returns = segments.total(steps.reward, steps.trajectory, steps.trajectory_count)
     mean = segments.mean(returns, steps.group_of_trajectory, steps.group_count)
     return by, returns, mean[steps.group_of_trajectory]
@@ -44,7 +44,7 @@ def test_a_better_side_explains_only_what_is_better(tmp_path: Path) -> None:
 def test_an_ending_decides_nothing(tmp_path: Path) -> None:
     table = stops(0)
     by, _, _ = decided(table, tmp_path)
-    found = decisions(table).decisions
+    found = find_decisions(table).decisions
     named = [found[place // 2] for place in by.tolist() if place >= 0]
     assert not any(each.ending for each in named)
 

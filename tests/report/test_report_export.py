@@ -44,7 +44,7 @@ def test_a_report_overwrites_no_data(tmp_path: Path) -> None:
         ascribe.report(rows, tmp_path / "rows.parquet")
     with pytest.raises(ValueError, match="no recipe 'gigpoo'; did you mean gigpo"):
         ascribe.report(rows, tmp_path / "a.html", "gigpoo")
-    assert ascribe.read_table(tmp_path / "rows.parquet").to_dicts() == rows.to_dicts()
+    assert ascribe.read(tmp_path / "rows.parquet").table.to_dicts() == rows.to_dicts()
 
 
 def test_every_table_is_written_twice_alike(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ascribe import Reason, Recipe, StepTable, assign, recipe
-from ascribe.decisions import decisions
+from ascribe.decisions import find_decisions
 from ascribe.reports import Picture, picture
 from ascribe.reports.crediting import credit_batches
 from tests.conftest import write_jsonl
@@ -167,7 +167,7 @@ def test_a_batch_of_corrections_alone_is_told_too() -> None:
 
     alone = [row for row in corrected() if row["corrects"] is not None]
     found = credit_batches([batch(alone)], recipe("ibpo"))
-    assert gather(found, decisions(found.table), [Path("toy")]).everything["episodes"] == 12
+    assert gather(found, find_decisions(found.table), [Path("toy")]).everything["episodes"] == 12
 
 
 def test_a_correction_without_its_answer_says_so(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ascribe import Recipe, StepTable, recipe
-from ascribe.decisions import decisions
+from ascribe.decisions import find_decisions
 from ascribe.reports.crediting import Credited, credit_batches
 from ascribe.reports.facts import Facts, gather
 from ascribe.reports.reading import Batch
@@ -58,7 +58,7 @@ def credited(rows: Iterable[Row], by: Recipe | str = "gigpo") -> Credited:
 def facts(rows: Iterable[Row], by: Recipe | str = "gigpo") -> Facts:
     """The facts about rows."""
     made = credited(rows, by)
-    return gather(made, decisions(made.table, won=made.won), [Path("toy.jsonl")])
+    return gather(made, find_decisions(made.table, won=made.won), [Path("toy.jsonl")])
 
 
 def verdict(rows: Iterable[Row], by: Recipe | str = "gigpo") -> ReportVerdict:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from tests.sessions.make_samples import (
     ATTEMPTS,
+    FILES,
     SYSTEM,
     TASK,
     Message,
@@ -142,6 +143,18 @@ def sharegpt(attempt: int) -> dict[str, Any]:
     return {"conversations": [{"from": source, "value": value} for source, value in chat]}
 
 
+def tau_bench(attempt: int) -> dict[str, Any]:
+    """A session, with what the task expects beside it."""
+    expected = [{"name": "look", "kwargs": {"path": "/etc/app.conf"}}]
+    return {
+        "task_id": 0,
+        "reward": ATTEMPTS[attempt][2],
+        "info": {"task": {"user_id": "u", "instruction": TASK, "actions": expected}},
+        "traj": conversation(attempt),
+        "trial": attempt,
+    }
+
+
 def tau2(attempt: int) -> dict[str, Any]:
     greeting = {"role": "assistant", "content": "Hi!", "tool_calls": None, "cost": 0.0}
     phone = {"id": "p", "name": "restart", "arguments": {}, "requestor": "user"}
@@ -254,6 +267,52 @@ def openhands_sdk(attempt: int) -> dict[str, Any]:
     return {"history": events, "test_result": {"report": {"resolved": ATTEMPTS[attempt][2] > 0}}}
 
 
+def write_results(folder: Path) -> None:
+    """Results of benchmarks: fields, or items of their own."""
+    fields, mint, intercode, codex, bfcl, failed = [], [], {}, [], [], [{"accuracy": 0.5}]
+    for attempt, (paths, answer, reward) in enumerate(ATTEMPTS):
+        outcome = {"outcome": {"status": "solved" if reward else "failed"}}
+        fields.append({"question_ID": "port", "history": conversation(attempt)} | outcome)
+        said = [f"look {path}" for path in paths] + [answer]
+        seen = [FILES[path] for path in paths]
+        chat = [{"role": "user", "content": TASK}]
+        for number, text in enumerate(said):
+            chat.append({"role": "assistant", "content": text})
+            chat += [{"role": "user", "content": each} for each in seen[number : number + 1]]
+        task = {"task_id": "port", "prompt": TASK}
+        mint.append({"state": {"history": chat, "success": reward == 1.0}, "task": task})
+        history = {"actions": said, "observations": seen}
+        intercode[f"{attempt}"] = {"task_id": 0, "query": TASK, "turn_history": history}
+        intercode[f"{attempt}"]["summary"] = {"max_reward": reward}
+        items = responses(attempt)["items"]
+        codex.append([{"type": "session_meta", "payload": {"id": f"s{attempt}"}}])
+        codex[-1] += [{"type": "response_item", "payload": item} for item in items]
+        query = {"begin_of_turn_query": [{"role": "user", "content": TASK}]}
+        turn: dict[str, Any] = dict(query)
+        for number, (call, arguments, result, _) in enumerate(steps(attempt)):
+            made = [{"look": json.dumps(arguments)}] if call else []
+            turn[f"step_{number}"] = [{"role": "assistant", "content": made or answer}]
+            turn[f"step_{number}"] += [{"role": "tool", "content": result}] if call else []
+        bfcl.append({"id": f"multi_turn_{attempt}", "result": [], "inference_log": [[], turn]})
+        failed += [] if reward else [{"id": f"multi_turn_{attempt}", "valid": False}]
+    whole = {"model": "m-1", "sessions": fields}
+    (folder / "fields.json").write_text(json.dumps(whole))
+    (folder / "intercode.json").write_text(json.dumps(intercode))
+    (folder / "codex.jsonl").write_text("".join(json.dumps(each) + "\n" for each in codex[0]))
+    for name, rows in (("mint.jsonl", mint), ("BFCL_result.json", bfcl)):
+        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "BFCL_score.json").write_text("".join(json.dumps(row) + "\n" for row in failed))
+    trial = folder / "terminal_bench" / "run" / "port" / "port.1-of-1"
+    (trial / "sessions").mkdir(parents=True, exist_ok=True)
+    about = {"task_id": "port", "trial_name": trial.name, "instruction": TASK, "is_resolved": True}
+    (trial / "results.json").write_text(json.dumps(about))
+    shown = "\x1b[2mWaiting for the LM to respond...\r\n"
+    log = [f"mini-swe-agent (step {n}, $0.00):\n{shown}look {p}\n" for n, p in enumerate("ab")]
+    (trial / "sessions" / "agent.log").write_text("$ mini\n" + "User:\nfound\n".join(log))
+    metadata = {"agent_name": "mini", "model_name": "m-1"}
+    (trial.parents[1] / "run_metadata.json").write_text(json.dumps(metadata))
+
+
 def write(folder: Path) -> None:
     lines = {
         "anthropic": records(anthropic, task="port"),
@@ -278,6 +337,8 @@ def write(folder: Path) -> None:
     simulations = [tau2(attempt) for attempt in range(len(ATTEMPTS))]
     results = {"info": {}, "tasks": [{"id": "port"}], "simulations": simulations}
     (folder / "tau2.json").write_text(json.dumps(results))
+    write_results(folder)
+    (folder / "tau_bench.json").write_text(json.dumps([*map(tau_bench, range(len(ATTEMPTS)))]))
     chats = records(lambda attempt: {"messages": conversation(attempt)}, task="port")
     pq.write_table(pa.Table.from_pylist(chats), folder / "chats.parquet", row_group_size=2)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from ascribe.fingerprints.capture import Places, capture, packed, padded
+from ascribe.engines.capture import Places, capture, packed, padded
 from ascribe.sessions import Spans, from_sequences, merge
 from tests.sessions.cases import Case, cases
 from tests.sessions.cases import padded as padded_rows

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,9 +21,12 @@ import pytest
 
 from ascribe import ProblemKind, TableError, recipe
 from ascribe.groups.keys import StateKey
-from ascribe.sessions.formats import import_files, read_rollouts, write_credit
-from ascribe.sessions.formats.known import FORMATS
-from tests.sessions import make_chats, make_traces
+from ascribe.sessions.formats import import_files, read, write_credit
+from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.format import FORMAT_GROUP, Format, formats, others
+from ascribe.sessions.reading.records import Record
+from ascribe.steps.plugins import PluginError
+from tests.sessions import make_chats
 from tests.sessions import make_samples as samples
 
 pytestmark = pytest.mark.unit
@@ -45,6 +50,8 @@ FILES = {
     "langgraph.jsonl": "langgraph",
     "sharegpt.jsonl": "sharegpt",
     "tau2.json": "tau2",
+    "tau_bench.json": "tau-bench",
+    "fields.json": "fields",
     "swe_agent.jsonl": "swe-agent",
     "mini_swe_agent.jsonl": "mini-swe-agent",
     "openhands.jsonl": "openhands",
@@ -90,9 +97,40 @@ def test_every_format_gives_the_same_steps(name: str):
     assert_attempts(import_files([DATA / name], form=FILES[name]))
 
 
-def test_every_format_has_a_file():
-    traces = {name for name, _ in make_traces.FILES.values()}
-    assert set(FILES.values()) | traces == set(FORMATS) - {"claude-code"}  # it has no rewards
+def test_every_format_has_an_example():
+    for name in formats().keys() - {"claude-code"}:
+        imported = import_files([DATA.parent / formats()[name].example], unrewarded=True)
+        assert imported.format == name
+
+
+def test_a_format_knows_no_other():
+    package = "ascribe.sessions.formats"
+    for path in (DATA.parents[2] / "src" / package.replace(".", "/")).glob("[a-z]*.py"):
+        assert f"from {package}" not in path.read_text(), path.name
+
+
+def test_formats_of_other_packages_come_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def reads(record: Record) -> list[Conversation]:
+        said = {"role": "assistant", "content": record.get("said").text()}
+        return [Conversation(group="g", trajectory=record.short(), messages=[said], reward=1.0)]
+
+    theirs = Format("theirs", "their logs", "said", reads)
+    point = metadata.EntryPoint("theirs", "package:FORMAT", FORMAT_GROUP)
+    monkeypatch.setattr(
+        "ascribe.sessions.reading.format.entry_points", lambda *_: {"theirs": point}
+    )
+    monkeypatch.setattr("ascribe.sessions.reading.format.load_point", lambda _: theirs)
+    others.cache_clear()
+    try:
+        imported = import_files([lines(tmp_path, {"said": "hello"})])
+        assert (imported.title, imported.table.action.texts()) == ("their logs", ["hello"])
+        assert import_files([lines(tmp_path, chat(reward=1) | {"said": "x"})]).format == "openai"
+        theirs = replace(theirs, name="mine")
+        others.cache_clear()
+        with pytest.raises(PluginError, match="a Format with the name 'theirs'"):
+            import_files([lines(tmp_path, {"said": "hello"})])
+    finally:
+        others.cache_clear()
 
 
 def test_files_that_the_packages_write_now(tmp_path: Path):
@@ -119,7 +157,7 @@ def test_a_table_of_steps_is_read_as_one(tmp_path: Path):
     path = tmp_path / "steps.jsonl"
     row = {"group": "g", "trajectory": "t", "step": 0, "state": "s", "action": "a", "reward": 1.0}
     path.write_text(json.dumps(row) + "\n")
-    assert read_rollouts(path).table.to_dicts()[0]["action"] == "a"
+    assert read(path).table.to_dicts()[0]["action"] == "a"
 
 
 # What a format leaves open.
@@ -344,8 +382,8 @@ def test_limits_are_told_apart_from_ends(tmp_path: Path):
         (chat(reward=[1]), "line 1, reward: it must be a number, not a list"),
         (chat(reward=1, rewards=[1, 2]), "line 1: conversation .* has 2 rewards for 1 messages"),
         ({"messages": [7], "reward": 1}, r"line 1, messages\[0\]: it must be an object"),
-        ({"messages": [{"content": "x"}]}, r"messages\[0\]: its role is None; there are"),
-        ({"messages": [{"role": "cook"}]}, "its role is 'cook'; there are: system"),
+        ({"messages": [{"content": "x"}]}, r"messages\[0\]: its role is None.*There are"),
+        ({"messages": [{"role": "cook"}]}, "its role is 'cook'.*There are: system"),
         ({"messages": [{"role": "user", "content": 1}]}, "content: it must be text, not a number"),
         (trace([node(0, "user", "x")]), r"nodes\[0\].parent: it must be the number of an earlier"),
         (trace([node(None, "user", "x"), node(7, "user", "y")]), r"nodes\[1\].parent"),
@@ -387,7 +425,7 @@ def test_text_that_is_not_strict_json_is_refused(tmp_path: Path, line: str):
 
 def test_an_archive_that_expands_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The size in the directory of the archive is not believed."""
-    monkeypatch.setattr("ascribe.sessions.formats.records.MAX_RECORD", 1000)
+    monkeypatch.setattr("ascribe.sessions.reading.files.MAX_RECORD", 1000)
     bomb = tmp_path / "bomb.eval"
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("samples/a_epoch_1.json", " " * 100_000)
@@ -399,8 +437,8 @@ def test_an_archive_that_expands_is_refused(tmp_path: Path, monkeypatch: pytest.
     bomb.write_bytes(packed)
     with pytest.raises(TableError, match="more than 1,000 bytes"):
         import_files([bomb], form="inspect")
-    monkeypatch.setattr("ascribe.sessions.formats.records.MAX_RECORD", 10**6)
-    monkeypatch.setattr("ascribe.sessions.formats.records.expansion_limit", lambda *_: 3000)
+    monkeypatch.setattr("ascribe.sessions.reading.files.MAX_RECORD", 10**6)
+    monkeypatch.setattr("ascribe.sessions.reading.files.expansion_limit", lambda *_: 3000)
     with pytest.raises(TableError, match="it expands to more than 3,000 bytes"):
         import_files([DATA / "log.eval"])
 
@@ -493,7 +531,7 @@ def test_a_damaged_value_is_refused_or_read_and_nothing_else_happens(tmp_path: P
         path.write_text("\n".join(map(json.dumps, rows)))
         try:
             imported = import_files([path], form=FILES[name])
-            if FORMATS[imported.format].put:
+            if formats()[imported.format].put:
                 advantages = np.zeros(len(imported.table))
                 write_credit(path, imported, advantages, tmp_path / "out.jsonl")
         except TableError:

@@ -208,7 +208,7 @@ def test_sessions_with_the_same_times_or_logprobs_count_once(tmp_path: Path) -> 
     assert len(returns(import_files([lines(tmp_path, *dated)]))) == 2
     rounded = [row | {"timestamp": 1700000000} for row in rows]
     assert len(returns(import_files([lines(tmp_path, *rounded)]))) == 6, "attempts run at once"
-    odds = [row | {"logprobs": [-0.1 - n % 3, -2.5]} for n, row in enumerate(rows)]
+    odds = [row | {"logprobs": [-0.1 - n % 3, -40.5]} for n, row in enumerate(rows)]
     assert len(returns(import_files([lines(tmp_path, *odds)]))) == 3
 
 
@@ -235,11 +235,11 @@ def test_words_alone_prove_nothing(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_given_twice_counts_once(tmp_path: Path) -> None:
-    path = lines(tmp_path, chat(id="a", task="t", reward=1.0))
+    path = lines(tmp_path, *(chat(id=name, task="t", reward=1.0) for name in "ab"))
     twin = shutil.copy(path, tmp_path / "twin.jsonl")
     for given in ([path, path], [path, twin], [tmp_path]):
         imported = import_files(given)
-        assert len(returns(imported)) == 1
+        assert len(returns(imported)) == 2
         assert imported.balance.reasons("file") == {"the same bytes as another": 1}
 
 

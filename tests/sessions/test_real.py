@@ -8,12 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ascribe.sessions import action_of_text
 from ascribe.sessions.formats import Imported, import_files
 from ascribe.steps.check import arrange, no_response, starts_of
 
 pytestmark = pytest.mark.slow
 
-FOLDERS = {"tau_bench": 0, "tau_bench_retail": 0, "tau2_airline": 434, "tau2_telecom": 80}
+FOLDERS = {
+    "tau_bench": 0,
+    "tau_bench_retail": 0,
+    "tau2_airline": 434,
+    "tau2_telecom": 80,
+    "intercode_sql": 0,
+    "intercode_bash": 0,
+    "mint_alfworld": 0,
+}
 """The folders, and messages that open a session of tau2: scripted, and no response. An agent that
 plays without a user has none."""
 
@@ -47,6 +56,60 @@ def test_a_folder_has_what_its_files_hold(data: Path, folder: str) -> None:
     assert imported.balance.silent >= total["without_a_response"]
     assert not imported.balance.reasons("session")
     assert starts_of(imported.table).same.all(), "the benchmark names its tasks"
+
+
+TASKS = {"tau_bench": (50, 1), "tau_bench_retail": (115, 5), "intercode_sql": (1034, 6)}
+TASKS |= {"intercode_bash": (200, 3), "mint_alfworld": (134, 8), "tau2_telecom": (40, 4)}
+"""Tasks and versions of a folder."""
+
+
+@pytest.mark.parametrize("folder", TASKS)
+def test_a_folder_is_one_batch(data: Path, folder: str) -> None:
+    imported = import_files([data / folder], state="observation")
+    assert (imported.table.group.values.size, len(imported.balance.versions)) == TASKS[folder]
+
+
+def test_every_file_opens_alone(data: Path) -> None:
+    totals = json.loads((data / "totals.json").read_text())
+    for name, total in totals.items():
+        imported = import_files([data / name], state="observation")
+        found = returns(imported)
+        assert (found.size, (found == 1).sum()) == (total["sessions"], total["won"]), name
+        assert found.mean() == pytest.approx(total["mean_reward"], abs=1e-4), name
+        if not name.startswith("tau2"):
+            assert imported.table.group.values.size == total["tasks"], name
+            assert imported.balance.used("response") == total["responses"], name
+
+
+@pytest.mark.parametrize(("folder", "named"), [("Algorithm-Generated", 123), ("Hand-Crafted", 55)])
+def test_a_mistake_of_a_team_lands_on_its_row(data: Path, folder: str, named: int) -> None:
+    """Two are the terminal's, and in four who is named did not speak then."""
+    found = 0
+    for path in sorted((data / "whowhen" / folder).glob("*.json")):
+        told = json.loads(path.read_text())
+        table = import_files([path], unrewarded=True, state="observation").table
+        history = [action_of_text(each["content"]) for each in told["history"]]
+        left = iter(history)
+        actions = table.action.texts()
+        assert all(any(action == said for said in left) for action in actions), "in order"
+        assert not table.agent or table.step.tolist() == list(range(len(table)))
+        wrong = history[int(told["mistake_step"])]
+        agents = table.agent.texts() if table.agent else []
+        found += (told["mistake_agent"], wrong) in zip(agents, actions, strict=False)
+    assert found == named
+
+
+def test_nested_spans_open_and_their_errors_land_on_calls(data: Path) -> None:
+    imported = import_files([data / "trail"], unrewarded=True, state="observation")
+    calls = 0
+    for path in (data / "trail").glob("*.json"):
+        spans = json.loads(path.read_text()).get("spans", [])
+        while spans:
+            span = spans.pop()
+            spans += span["child_spans"]
+            calls += span["span_attributes"].get("openinference.span.kind") == "LLM"
+    assert len(imported.table) == calls
+    assert imported.balance.used("session") == 10
 
 
 def test_what_crashed_is_counted(data: Path) -> None:

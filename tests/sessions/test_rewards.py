@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from ascribe import ProblemKind, TableError
-from ascribe.sessions.formats import import_files, rewards
+from ascribe.sessions.formats import import_files
+from ascribe.sessions.reading import rewards
 from tests.sessions.test_cli_import import READING, command
 from tests.sessions.test_formats import DATA, chat, lines
 
@@ -69,9 +70,9 @@ def test_a_session_of_several_conversations_has_one_reward(tmp_path: Path):
         ("session,reward\na,\nb,1\n", "line 2: the reward '' is not"),
         ("session,reward\na,1,2\n", "line 2 has 3 values for 2 columns"),
         ("session,reward,reward\n", "a column is there twice"),
-        ("name,reward\na,1\n", "no column session; there are: name, reward"),
+        ("name,reward\na,1\n", "no column session. There are: name, reward"),
         ("session,x,y\na,1,2\nb,1,2\n", "no column reward, nor one other column of numbers"),
-        ("", "no column session; there are: none"),
+        ("", "no column session. There are: none"),
         ('session,reward\na,"1\n', "unexpected end of data"),
         (f"session,reward\n{'a' * 200_000},1\n", "field larger than field limit"),
     ],
@@ -84,7 +85,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, text: str, message: str):
 
 def test_a_name_that_two_sessions_have_is_refused(tmp_path: Path):
     rows = chat(id="a", task="t"), chat(id="a", task="u")
-    with pytest.raises(TableError, match="line 2 names 't/a' and 'u/a'; write GROUP/SESSION"):
+    with pytest.raises(TableError, match=r"line 2 names 't/a' and 'u/a'.*Write GROUP/SESSION"):
         table_of(tmp_path, "session,reward\na,1\n", *rows)
     twice = chat(id="a", task="t"), chat(id="a", task="t")
     assert table_of(tmp_path, "session,reward\na,1\n", *twice).trajectory.texts() == ["t/a"]

@@ -102,7 +102,7 @@ def test_the_name_that_was_meant_is_offered(table: Path, rows: list[dict[str, ob
     assert "--column reward=score" in result.stderr
     wrong = run("check", file, "--column", "step=turn", "--column", "reward=scores2")
     assert wrong.exit_code == 1
-    assert "no column 'scores2'; did you mean scores?" in wrong.stderr
+    assert "no column 'scores2' (for reward): did you mean scores?" in wrong.stderr
     assert run("check", file, "--column", "step=turn", "--column", "reward=scores").exit_code == 0
 
 

@@ -73,9 +73,8 @@ def test_every_page_that_a_message_names_is_there() -> None:
 
 
 def test_a_page_is_a_file_until_the_site_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = "docs/howto/state.md (in the repository: the site is not published yet)"
     monkeypatch.setattr(hints, "PUBLISHED", False)
-    assert hints.page("howto/state") == said
+    assert hints.page("howto/state") == "docs/howto/state.md"
     assert hints.laboratory() == "pip install ./lab (in a clone of the repository)"
     monkeypatch.setattr(hints, "PUBLISHED", True)
     assert hints.page("howto/state") == f"{hints.DOCS}/howto/state.html"
@@ -91,10 +90,10 @@ def test_no_message_or_page_installs_the_other_project() -> None:
 
 
 def test_the_nearest_name_is_offered() -> None:
-    assert hints.unknown("recipe", "gigop", ["grpo", "gigpo"]) == (
+    assert str(hints.unknown("recipe", "gigop", ["grpo", "gigpo"])) == (
         "there is no recipe 'gigop'; did you mean gigpo? there are: grpo, gigpo"
     )
-    assert hints.unknown("recipe", "x", ["grpo"]) == "there is no recipe 'x'; there are: grpo"
+    assert str(hints.unknown("recipe", "x", ["grpo"])) == "there is no recipe 'x'; there are: grpo"
 
 
 @pytest.mark.slow

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.steps.atomic import lock_file, sync
+from ascribe.steps.errors import InputError
 from ascribe.steps.lines import LineError, numbered_lines
 from ascribe.steps.strict_json import loads
 
 
-class JournalError(ValueError):
+class JournalError(InputError):
     """A line of a journal is no record, so something else was written there."""
 
 

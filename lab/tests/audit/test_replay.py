@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ascribe.cli import app
-from ascribe.decisions import decisions
+from ascribe.decisions import find_decisions
 from ascribe.steps.check import arrange
 from ascribe.steps.files import read
 from ascribe_lab.audit.judges import NONE, grade, model_judge, simple_judges
@@ -39,7 +39,7 @@ def measured(
 ) -> list[Replayed]:
     steps = table(done, states)
     policy, played = RandomPolicy(place.agent.render), {t.name: t for t in done.trajectories}
-    forks = decisions(steps).forks
+    forks = find_decisions(steps).forks
     return replay(place, policy, plan, forks, table=steps, played=played, count=64)
 
 
@@ -93,7 +93,7 @@ def test_a_file_gives_the_same_as_the_rollout(tmp_path: Path) -> None:
     done, place = play(setup()), setup()
     save(done, tmp_path / "played.jsonl", "environment")
     rollouts = read(tmp_path / "played.jsonl")
-    forks = decisions(rollouts.table).forks
+    forks = find_decisions(rollouts.table).forks
     policy, played = RandomPolicy(place.agent.render), trajectories(rollouts)
     from_file = replay(place, policy, PLAN, forks, table=rollouts.table, played=played, count=64)
     for one, other in zip(measured(place, done), from_file, strict=True):

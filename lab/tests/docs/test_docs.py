@@ -13,8 +13,8 @@ import pytest
 
 from ascribe import RECIPES, Diagnosis, Severity, StepTable, TableError, check
 from ascribe.cli import commands, load_command
-from ascribe.diagnostics import StateGroups, ToolCredit
 from ascribe.estimators import GiGPO
+from ascribe.estimators.diagnostics import StateGroups, ToolCredit
 from ascribe.steps.table import KNOWN_COLUMNS
 from ascribe_lab.envs.repository.sandbox import SandboxError, check_sandbox
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ascribe.fingerprints import normalised
-from ascribe.fingerprints.actor import actor, actor_layers
-from ascribe.fingerprints.capture import capture
+from ascribe.engines.capture import capture
+from ascribe.groups.fingerprints import normalised
+from ascribe_lab.calibrate.actor import actor, actor_layers
 from ascribe_lab.models.loading import load_causal_lm, save_model
 from tests.fingerprints.test_actor import TEXTS
 from tests.fingerprints.test_capture import LAYOUTS, Batch, captured, separate

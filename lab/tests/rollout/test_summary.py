@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from ascribe.diagnostics import wilson
+from ascribe.estimators.diagnostics import wilson
 from ascribe_lab.rollout import Clock, Rollout, Sample, Trajectory, success
 from ascribe_lab.rollout.episode import Step
 

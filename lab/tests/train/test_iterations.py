@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ascribe.diagnostics import diagnose
 from ascribe.estimators import recipe
 from ascribe.estimators.assign import assign
+from ascribe.estimators.diagnostics import diagnose
 from ascribe.steps.problems import TableError
 from ascribe_lab.rollout import Clock, FailedEpisode, FailurePolicy, Rollout, Sample, Trajectory
 from ascribe_lab.rollout.episode import Step

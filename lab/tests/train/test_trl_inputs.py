@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ascribe import read_table, recipe
+from ascribe import recipe
+from ascribe.steps.files import read_table
 from ascribe_lab.rollout import Setup
 from lab.tests.train import trl_games as toys
 

@@ -260,7 +260,7 @@ def test_rows_that_teach_nothing_change_nothing(tmp_path: Path) -> None:
 
 
 def test_fingerprints_are_those_of_the_prompt_alone(tmp_path: Path) -> None:
-    from ascribe.fingerprints.actor import actor
+    from ascribe_lab.calibrate.actor import actor
 
     for layout in ("step", "trajectory"):
         folder = tmp_path / layout

@@ -20,6 +20,7 @@ from ascribe.sessions.formats import (
 from ascribe.steps.atomic import replacing_folder, write_file
 from ascribe.steps.balance import Balance
 from ascribe.steps.check import join_problems
+from ascribe.steps.errors import InputError
 from ascribe.steps.files import Progress, read_parts, write
 from ascribe.steps.problems import Problem, ProblemKind, TableError
 from ascribe.steps.strict_json import loads
@@ -75,7 +76,7 @@ def as_parquet(
     if not (imports := are_sessions(path, **sessions)) and not is_large_text(path, -1):
         return AsParquet(source, progress)
     if work.uri:
-        raise ValueError(f"write {path.name} as Parquet first, or the output to a local folder")
+        raise InputError(f"write {path.name} as Parquet first, or the output to a local folder")
     folder = Path(work.path, "table")
     key = f"{place.identity()} {code_of(Place)} {sorted(sessions.items())}"
     if (reward := sessions.get("reward")) is not None and reward.endswith(".csv"):

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ascribe.archives.places import Archive, Place, read_streams, seal, unseal, write_streams
 from ascribe.steps.arrays import Bools, Ints
+from ascribe.steps.errors import InputError
 from ascribe.steps.files import without_unused
 from ascribe.steps.hints import option
 
@@ -205,10 +206,15 @@ def divide(
         least = -(-archive.rows // max(int(0.7 * most_rows), 1))
         count = max(least, min(archive.rows // part_rows, MOST_PARTS), 1)
     elif (largest := int(spans["rows"].max(initial=0))) > most_rows:
-        raise ValueError(
-            f"the recipe compares all rows of an iteration, and one of {largest:,} rows does not "
-            f"fit into {option('memory')}; raise it, write the column iteration, or choose a "
-            "recipe that compares inside a group"
+        raise InputError(
+            (
+                f"the recipe compares all rows of an iteration, and one of {largest:,} "
+                f"rows does not fit into {option('memory')}"
+            ),
+            hint=(
+                "raise it, write the column iteration, or choose a recipe that "
+                "compares inside a group"
+            ),
         )
     tasks = [range(number, number + 1) for number in range(count)]
     return replace(partition, tasks=tasks, units=None if by_group else spans["key"])

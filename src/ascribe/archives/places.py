@@ -19,6 +19,7 @@ from zlib import crc32
 import numpy as np
 
 from ascribe.steps import atomic
+from ascribe.steps.errors import InputError
 from ascribe.steps.files import check_columns, check_seal, read_row_groups, readable, write_parquet
 from ascribe.steps.hints import option
 from ascribe.steps.problems import Problem, ProblemKind, TableError, one_line, without_credentials
@@ -154,7 +155,7 @@ def _opened(uri: str) -> Any:
     try:
         return FileSystem.from_uri(uri) if uri else (LocalFileSystem(), "")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise ValueError(without_credentials(error)) from None
+        raise InputError(without_credentials(error)) from None
 
 
 # Outputs.
@@ -179,22 +180,22 @@ def check_output(out: Place, inputs: Iterable[Place], *, force: bool) -> None:
         may_replace = force and is_file and ours == theirs
         if overlaps and not may_replace and out.system.type_name == place.system.type_name:
             advice = "write elsewhere" + (f", or add {option('force', True)}" if is_file else "")
-            raise ValueError(f"{out} overlaps with {place}, which is read; {advice}")
+            raise InputError(f"{out} overlaps with {place}, which is read", hint=f"{advice}")
     if kind == FileType.NotFound or (is_file and kind != FileType.Directory):
         return
     if is_file or kind != FileType.Directory or (not out.uri and os.path.ismount(out.path)):
         found, wanted = ("folder", "file") if is_file else ("file or a mount point", "folder")
-        raise ValueError(f"{out} is a {found}; name a {wanted} that can be replaced")
+        raise InputError(f"{out} is a {found}", hint=f"name a {wanted} that can be replaced")
     entries = out.system.get_file_info(FileSelector(out.path, recursive=True))
     names = {e.path.removeprefix(ours) for e in entries if e.type != FileType.Directory}
     listed = {atomic.LIST}.union(*out.listing().values())
     if foreign := one_line(", ".join(map(repr, sorted(names - listed))), 200):
-        what = f"no earlier run wrote {foreign}; move that away, or write to another folder"
-        raise ValueError(f"the folder {out} is not empty, and {what}")
+        what = f"the folder {out} is not empty, and no earlier run wrote {foreign}"
+        raise InputError(what, hint="move that away, or write to another folder")
     if names and not force:
-        raise ValueError(
-            f"the folder {out} is not empty; add {option('force', True)} to replace an earlier "
-            "output"
+        raise InputError(
+            f"the folder {out} is not empty",
+            hint=f"add {option('force', True)} to replace an earlier output",
         )
 
 
@@ -268,8 +269,8 @@ def unseal(contents: Any, name: str) -> memoryview:
     """What ``seal`` was given; ``TableError`` if it is damaged."""
     view = memoryview(contents)
     if len(view) < 8 or crc32(view[:-8]) != int.from_bytes(view[-8:], "little"):
-        detail = f"the intermediate result {name} is damaged; run the command again, from its start"
-        raise TableError([Problem(ProblemKind.UNREADABLE_FILE, detail)])
+        detail, hint = f"the intermediate result {name} is damaged", "run the command again"
+        raise TableError([Problem(ProblemKind.UNREADABLE_FILE, detail, hint=hint)])
     return view[:-8]
 
 
@@ -399,7 +400,7 @@ class Archive:
                 start += table.num_rows
             if start != chunk.start + chunk.rows:
                 found = f"{start - chunk.start:,} rows found, {chunk.rows:,} announced"
-                raise ValueError(found)
+                raise InputError(found)
 
 
 def open_archive(location: str | Path) -> Archive:
@@ -424,8 +425,9 @@ def open_archive(location: str | Path) -> Archive:
         files = place.files(".parquet")
         if count := len(place.listing()["unfinished"] & {file.name for file in files}):
             detail = f"{count} of {len(files)} files in {place.name} are unfinished, says its list "
-            detail += f"{atomic.LIST}; run the command that writes them again, or remove the list"
-            raise TableError([Problem(ProblemKind.UNREADABLE_FILE, detail)])
+            detail += atomic.LIST
+            hint = "run the command that writes them again, or remove the list"
+            raise TableError([Problem(ProblemKind.UNREADABLE_FILE, detail, hint=hint)])
     if not files:
         detail = f"the folder {place.name} holds no .parquet file"
         raise TableError([Problem(ProblemKind.EMPTY_TABLE, detail, count=0)])

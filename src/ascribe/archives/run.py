@@ -36,14 +36,15 @@ from ascribe.archives.places import (
     write_streams,
     write_table,
 )
-from ascribe.diagnostics import Diagnosis, added, diagnosis, sums
 from ascribe.estimators import Recipe, as_recipe
 from ascribe.estimators.assign import credit_selected
 from ascribe.estimators.credit import Reason, credit_arrays, credit_columns, join_notes
+from ascribe.estimators.diagnostics import Diagnosis, added, diagnosis, sums
 from ascribe.sessions.formats import CHECKED_COLUMNS, SessionOptions, check_carried, is_table
 from ascribe.steps.arrays import Brief, Ints
 from ascribe.steps.balance import Balance
 from ascribe.steps.check import CheckReport, check, join_problems
+from ascribe.steps.errors import InputError
 from ascribe.steps.files import (
     Progress,
     Rollouts,
@@ -301,7 +302,7 @@ def _prepare(request: Job, memory: int, count: int) -> Job:
     if not archive.rows:
         raise TableError([_empty_table(0)])
     if recipe is not None and recipe.has_history:
-        raise ValueError(
+        raise InputError(
             f"{recipe.name} carries statistics from iteration to iteration, so the table must fit "
             f"into memory: raise {option('memory')}, or credit the iterations one by one with "
             f"{option('history')}"

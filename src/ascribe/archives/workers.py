@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ascribe.steps.errors import AscribeError
 from ascribe.steps.hints import option
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ Each = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[tuple[Any, Any]]
 """``each(function, tasks)``: every task with its result, in the order in which they are done."""
 
 
-class WorkerError(RuntimeError):
+class WorkerError(AscribeError, RuntimeError):
     """Workers died too often."""
 
 
@@ -57,8 +58,11 @@ def local(workers: int) -> Iterator[Each]:
                 deaths += 1
                 if deaths > MOST_DEATHS:
                     raise WorkerError(
-                        "worker processes were killed again and again, perhaps for want of memory; "
-                        f"lower {option('memory')}, so that parts are smaller"
+                        (
+                            "worker processes were killed again and again, perhaps for "
+                            "want of memory"
+                        ),
+                        hint=f"lower {option('memory')}, so that parts are smaller",
                     ) from error
                 waiting += running.values()
                 running.clear()

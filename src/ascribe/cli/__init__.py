@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from ascribe.cli.plain import BLUE, ORANGE, App, PlainGroup, coloured, tell
+from ascribe.steps.errors import InputError
 from ascribe.steps.hints import command_line, laboratory
 from ascribe.steps.plugins import PluginError, entry_points, load_path, load_point
 
@@ -126,10 +127,8 @@ class Root(PlainGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that the arguments name, loaded, and what is left of them."""
         if args[0] in LABORATORY and args[0] not in commands():
-            ctx.fail(
-                f"{args[0]} is a command of the laboratory, which is not installed; "
-                f"install it with: {laboratory()}"
-            )
+            what = f"{args[0]} is a command of the laboratory, which is not installed"
+            raise InputError(what, hint=f"install it with: {laboratory()}")
         name, command, rest = super().resolve_command(ctx, args)
         return name, load_command(name) if name in commands() else command, rest
 

@@ -47,7 +47,7 @@ def check(
     try:
         adapter = load_path(name)()
     except PluginError as error:
-        screen.wrong_call(screen.safe(error, 300))
+        screen.wrong_call(error)
     except Exception as error:
         screen.wrong_call(f"cannot make {screen.safe(name)}: {screen.safe(error, 300)}")
     results = check_adapter(adapter)

@@ -11,7 +11,6 @@ from typer import Option
 from ascribe.archives import check_archive, is_archive
 from ascribe.cli import options, screen
 from ascribe.sessions.formats import CHECKED_COLUMNS, SessionOptions, check_carried
-from ascribe.situations import place
 from ascribe.steps.check import CheckReport, without_reward
 from ascribe.steps.check import check as check_table
 from ascribe.steps.discount import USUAL
@@ -67,6 +66,8 @@ def check(
         problems = [*checked.problems, *check_carried(rollouts), *rollouts.notes]
         report = CheckReport(checked.rows, sorted(problems, key=lambda problem: -problem.severity))
         if checked.worst is None or checked.worst < Severity.FATAL:
+            from ascribe.reports.situations import place  # with all of the report
+
             left_out = without_reward(rollouts.table, checked.problems)
             rewarded = rollouts.table.take(~left_out) if left_out.any() else rollouts.table
             situation = place(rewarded).sentences(USUAL)

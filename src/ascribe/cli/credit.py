@@ -12,12 +12,12 @@ from typer import Option
 
 from ascribe.archives import ArchiveCredit, WorkerError, credit_archive, is_archive
 from ascribe.cli import options, screen
-from ascribe.diagnostics import diagnose
 from ascribe.estimators import DEFAULT, Recipe, recipe
 from ascribe.estimators.assign import Assignment, assign
 from ascribe.estimators.credit import credit_arrays, credit_columns
+from ascribe.estimators.diagnostics import diagnose
 from ascribe.sessions.formats import Imported, SessionOptions, write_credit
-from ascribe.sessions.formats.known import FORMATS
+from ascribe.sessions.reading.format import named
 from ascribe.steps.atomic import write_file
 from ascribe.steps.files import Rollouts, write
 from ascribe.steps.hints import unknown
@@ -94,7 +94,7 @@ def credit(
     estimator = make_recipe(recipe, preset, parameters)
     policies: dict[str, OnProblem] = {name: name for name in get_args(OnProblem)}
     if policy not in policies:
-        screen.wrong_call(unknown("policy", screen.safe(policy), policies))
+        raise unknown("policy", screen.safe(policy), policies)
     if ray is not None or "://" in out or is_archive(source, int(memory * 2**30)):
         if history is not None or interval:
             name = "--interval" if interval else "--history"
@@ -186,7 +186,7 @@ def _credit_archive(
     except TableError as error:
         screen.refuse(error, as_json=as_json, file=source)
     except (ImportError, ValueError, WorkerError) as error:
-        screen.wrong_call(screen.safe(error, 400))
+        screen.wrong_call(error)
 
 
 def make_recipe(name: str, preset: str | None, parameters: list[str]) -> Recipe:
@@ -198,7 +198,7 @@ def make_recipe(name: str, preset: str | None, parameters: list[str]) -> Recipe:
     try:
         return recipe(name, preset=preset, **changes)
     except (ValueError, TypeError, OverflowError) as error:
-        screen.wrong_call(screen.safe(error, 400))
+        screen.wrong_call(error)
 
 
 def print_notes(notes: Sequence[str]) -> None:
@@ -231,7 +231,7 @@ def _write(
         and not interval
         and (file.suffix == ".json") == (out.suffix == ".json")
     )
-    if isinstance(rollouts, Imported) and FORMATS[rollouts.format].put and same_form:
+    if isinstance(rollouts, Imported) and named(rollouts.format).put and same_form:
         with screen.written(out):
             write_credit(file, rollouts, assigned.credit.advantage, out)
         return []

@@ -7,11 +7,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 from rich.table import Table
 from typer import Argument, Option
 
-from ascribe.archives.convert import write_sessions
-from ascribe.archives.places import Place, check_output
 from ascribe.cli import options, screen
 from ascribe.sessions.formats import Imported, SessionOptions, import_files, import_parts
 from ascribe.steps.check import arrange, no_response
@@ -35,17 +34,22 @@ def import_(
         ),
     ],
     out: Annotated[
-        Path,
+        Path | None,
         Option(
             "--out",
             "-o",
             help="File to write: .parquet, .jsonl or .jsonl.gz; - for JSON lines on standard "
             "output; or a folder for several .parquet files, if the sessions do not fit into "
-            "memory.",
+            "memory. Default: only print what was read.",
             callback=screen.stdout_or,
+            show_default=False,
         ),
-    ],
+    ] = None,
     sessions: SessionOptions = {},  # noqa: B006 (see options.reads_sessions)
+    explain: Annotated[
+        bool,
+        Option("--explain", help="Print which field became what, and two steps."),
+    ] = False,
     force: options.Force = False,
     as_json: options.Json = False,
     _quiet: options.Quiet = False,
@@ -60,36 +64,56 @@ def import_(
         ascribe import logs/ -o steps/ --reward score --group info.task
         cat examples/conversations.jsonl | ascribe import - -o - > steps.jsonl
     """
-    if out.suffix or out.is_file():
+    if out is None:
+        pass
+    elif out.suffix or out.is_file():
         screen.check_suffix(out)
         screen.keep_inputs(files, [out], force=force)
     else:
+        from ascribe.archives.places import Place, check_output
+
         with screen.exits(files[0]):
             check_output(Place.of(out), map(Place.of, files), force=force)
+    sessions = {**sessions, "unrewarded": True}
     with (
         screen.exits(files[0], as_json=as_json, out=out),
         screen.progress("importing") as progress,
     ):
-        if out.suffix:
+        if out is None or out.suffix:
             imported = import_files(files, **sessions, progress=progress)
             facts = _facts(imported)
-            write(imported.to_arrow(), out)
+            if out is not None:
+                write(imported.to_arrow(), out)
         else:
             imported, facts = _write_parts(import_parts(files, **sessions, progress=progress), out)
     balance = imported.balance
     if as_json:
-        about = {"out": screen.named(out), **facts, "balance": balance and balance.as_dict()}
+        about = {
+            "out": out and screen.named(out),
+            **facts,
+            "balance": balance and balance.as_dict(),
+        }
         screen.print_json(about)
         return
     screen.print_balance(balance)
     screen.print_summary(_understood(facts), _states(imported))
+    if explain:
+        screen.print_summary(_taken(imported), _first_steps(imported))
     if advice := imported.advice():
         screen.print_note(advice)
-    screen.print_wrote(out)
+    if not facts["labelled"]:
+        screen.print_note(
+            "No session has a reward, so nothing can be credited. Name its field with --reward "
+            "FIELD, or a file with the columns session and reward with --reward FILE.csv."
+        )
+    if out is not None:
+        screen.print_wrote(out)
 
 
 def _write_parts(parts: Iterator[Imported], folder: Path) -> tuple[Imported, dict[str, Any]]:
     """Write each table to a file of the folder; returns the first one, and the facts about all."""
+    from ascribe.archives.convert import write_sessions
+
     first = next(parts)
     totals: Counter[str] = Counter()
     groups: set[str] = set()
@@ -109,15 +133,19 @@ def _write_parts(parts: Iterator[Imported], folder: Path) -> tuple[Imported, dic
 
 def _facts(imported: Imported) -> dict[str, Any]:
     table = imported.table
-    steps = arrange(table)
-    returns = episode_return(steps.reward, steps.trajectory, steps.trajectory_count)
+    rewarded, labelled = 0, not np.isnan(table.reward).any()
+    if labelled:
+        steps = arrange(table)
+        returns = episode_return(steps.reward, steps.trajectory, steps.trajectory_count)
+        rewarded = int((returns > 0).sum())
     return {
         "format": imported.format,
         "title": imported.title,
         "groups": int(table.group.values.size),
         "trajectories": int(table.trajectory.values.size),
         "steps": int((~no_response(table)).sum()),
-        "rewarded": int((returns > 0).sum()),
+        "rewarded": rewarded,
+        "labelled": labelled,
         "cut": int(table.flag("truncated", default=False).sum()),
         "problems": len(imported.notes),
         "alone": dict(imported.alone),
@@ -132,10 +160,39 @@ def _understood(facts: dict[str, Any]) -> Table:
         "trajectories", f"{facts['trajectories']:,} in {counted(facts['groups'], 'group')}"
     )
     table.add_row("steps", f"{facts['steps']:,}")
-    table.add_row("with a return above 0", counted(facts["rewarded"], "trajectory"))
+    if facts["labelled"]:
+        table.add_row("with a return above 0", counted(facts["rewarded"], "trajectory"))
     table.add_row("cut by a limit", counted(facts["cut"], "trajectory"))
     if facts["problems"]:
         table.add_row("problems (see ascribe check)", f"{facts['problems']:,}")
+    return table
+
+
+def _taken(imported: Imported) -> Table:
+    """What the first session has, and the field that it is from."""
+    table = Table("column", "value", "field", title="The first session")
+    steps, fields = imported.table, imported.balance.fields if imported.balance else {}
+    version = None if steps.version is None else steps.version.texts()[0]
+    found = {"task": steps.group.texts()[0], "session": steps.trajectory.texts()[0]}
+    found |= {"version": version or ""}
+    rows = steps.trajectory.codes == steps.trajectory.codes[0]
+    found |= {"reward": f"{steps.reward[rows].sum():g}", "messages": f"{rows.sum():,} responses"}
+    for name, value in found.items():
+        paths = fields.get(name) or (fields.get("actions") if name == "messages" else None)
+        source = ", ".join(paths) if paths else f"as {imported.title} have it"
+        table.add_row(name, screen.safe(value), screen.safe(source))
+    return table
+
+
+def _first_steps(imported: Imported) -> Table:
+    """The first two steps of the first session."""
+    table = Table("step", "state", "action")
+    steps = imported.table
+    rows = np.flatnonzero(steps.trajectory.codes == steps.trajectory.codes[0])
+    states, actions = steps.state.texts(), steps.action.texts()
+    for row in rows[np.argsort(steps.step[rows], kind="stable")][:2]:
+        shown = (screen.safe(str(texts[row] or ""), 200) for texts in (states, actions))
+        table.add_row(str(steps.step[row]), *shown)
     return table
 
 

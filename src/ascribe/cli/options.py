@@ -10,8 +10,8 @@ from typer import Argument, Option
 
 from ascribe.cli import screen
 from ascribe.sessions.formats import SessionOptions
-from ascribe.sessions.formats.known import FORMATS
-from ascribe.sessions.formats.states import CHOICES
+from ascribe.sessions.reading.format import formats
+from ascribe.sessions.reading.states import CHOICES
 from ascribe.steps.hints import unknown
 
 Json = Annotated[bool, Option("--json", help="Print one JSON document instead of text.")]
@@ -55,14 +55,16 @@ From = Annotated[
     str | None,
     Option(
         "--format",
-        help=f"Format of the sessions; recognised by default. One of {', '.join(FORMATS)}.",
-        autocompletion=lambda: list(FORMATS),
+        help=f"Format of the sessions; recognised by default. One of {', '.join(formats())}.",
+        autocompletion=lambda: list(formats()),
     ),
 ]
 Group = Annotated[
     str | None,
     Option(
-        help="Field of a session that names its task. Dots lead into objects, such as info.task."
+        "--group",
+        "--task",
+        help="Field of a session that names its task. Dots lead into objects, such as info.task.",
     ),
 ]
 Reward = Annotated[
@@ -71,6 +73,25 @@ Reward = Annotated[
         help="Field of a session that holds its reward, or a .csv file with the columns session "
         "and reward."
     ),
+]
+Messages = Annotated[
+    str | None,
+    Option(help="Field of a session that holds its messages, or steps with an action each."),
+]
+Actions = Annotated[
+    str | None,
+    Option(help="Field of a session that holds its actions, if it has no messages."),
+]
+Observations = Annotated[
+    str | None, Option(help="Field of a session that holds what was observed after each action.")
+]
+Session = Annotated[str | None, Option(help="Field of a session that holds its name.")]
+Version = Annotated[
+    str | None, Option(help="Field of a session that says who acted, such as the model.")
+]
+OutcomeMap = Annotated[
+    str | None,
+    Option(help="What words are worth as rewards: solved=1,partial=0.5,failed=0."),
 ]
 State = Annotated[
     str,
@@ -138,25 +159,42 @@ def _session_options(
     crashed: Crashed = "count",
     skip_bad: SkipBad = False,
     same_task: SameTask = False,
+    messages: Messages = None,
+    actions: Actions = None,
+    observations: Observations = None,
+    session: Session = None,
+    version: Version = None,
+    outcome_map: OutcomeMap = None,
 ) -> SessionOptions:
     """The options for sessions as the library takes them, those that were changed."""
     _known("state", state, ("auto", *CHOICES))
-    _known("format", form, (None, *FORMATS))
+    _known("format", form, (None, *formats()))
     _known("choice of --rewards", rewards, ("auto", "call", "session"))
     _known("choice of --copies", copies, ("all", "once"))
     _known("choice of --crashed", crashed, ("count", "drop"))
     given = {"form": form, "group": group, "reward": reward, "state": state, "rewards": rewards}
-    given |= {"copies": copies, "crashed": crashed}
+    given |= {"copies": copies, "crashed": crashed, "messages": messages, "actions": actions}
+    given |= {"observations": observations, "session": session, "version": version}
     chosen = {name: v for name, v in given.items() if v not in (None, "auto", "all", "count")}
     flags = {"skip_bad": skip_bad, "same_task": same_task}
     set_ = {name: True for name, is_set in flags.items() if is_set}
-    return cast("SessionOptions", {**chosen, **set_})
+    words = {} if outcome_map is None else {"outcome_map": _worth(outcome_map)}
+    return cast("SessionOptions", {**chosen, **set_, **words})
+
+
+def _worth(text: str) -> dict[str, float]:
+    """What words are worth; exits for what does not say it."""
+    pairs = [each.rpartition("=") for each in text.split(",")]
+    try:
+        return {word.strip(): float(number) for word, _, number in pairs}
+    except ValueError:
+        screen.wrong_call(f"{screen.safe(text)} is not of the form solved=1,partial=0.5,failed=0")
 
 
 def _known(kind: str, name: str | None, known: Sequence[str | None]) -> None:
     """Exit unless a name is among those that are known."""
     if name not in known:
-        screen.wrong_call(unknown(kind, screen.safe(name), filter(None, known)))
+        raise unknown(kind, screen.safe(name), filter(None, known))
 
 
 def reads_sessions(command: Callable[..., None]) -> Callable[..., None]:

@@ -15,7 +15,8 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 from typer.models import CommandFunctionType
 
-QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|“[^”]*”")
+from ascribe.steps.errors import AscribeError
+
 BLUE, ORANGE = (64, 140, 200), (224, 123, 44)
 """Ascribe's own colours, which can be read on light and dark terminals."""
 COLORS: dict[str, str | tuple[int, int, int]] = {"error": "red", "warning": "yellow", "hint": BLUE}
@@ -40,11 +41,6 @@ WORDS = (
     (r"^Option (\S+) does not take a value$", r"\1 takes no value"),
 )
 """What the parser says, and what is printed instead."""
-NO_ADVICE = re.compile(
-    r"(it is|it was|the|this|and|about|in|nothing was|where|an|its|something|training|rewards"
-    r"|not|no) "
-)
-"""How what follows a semicolon begins if it is part of the error."""
 
 
 def coloured(text: str, color: tuple[int, int, int]) -> str:
@@ -63,28 +59,19 @@ def tell(kind: str, text: str) -> None:
         _to_nowhere(sys.stderr)
 
 
-def tell_error(message: str, hint: str = "") -> None:
-    """Print what is wrong and, in a second line, what to do: the hint, or what follows "; "."""
-    what, advice = _parted(message)
-    if not advice or hint or NO_ADVICE.match(advice):
-        what, advice = message, hint
+def tell_error(what: str, hint: str = "") -> None:
+    """Print what is wrong and, in a second line, what to do."""
     tell("error", what)
-    if advice:
-        tell("hint", advice)
+    if hint:
+        tell("hint", hint)
 
 
-def _parted(message: str) -> tuple[str, str]:
-    """What is before and after the first "; " that is not inside quotes or a word of the call.
+def tell_fault(error: AscribeError) -> None:
+    """Print the parts of an error, which may hold text of others."""
+    from ascribe.steps.problems import one_line, without_credentials  # with numpy
 
-    Those are names that others may have chosen; what stands in them is never a hint.
-    """
-    own = QUOTED.sub(lambda quoted: quoted[0].replace("; ", ";\0"), message)
-    for word in sys.argv[1:]:
-        for start in (match.start() for match in re.finditer("; ", word)):
-            piece = word[start : start + 12]
-            own = own.replace(piece, piece.replace("; ", ";\0"))
-    what, _, advice = own.partition("; ")
-    return what.replace(";\0", "; "), advice.replace(";\0", "; ")
+    parts = error.problem, error.hint
+    tell_error(*(one_line(without_credentials(text), 1_000) for text in parts))
 
 
 def fail(message: str, hint: str = "", code: int = 1) -> NoReturn:
@@ -106,7 +93,7 @@ def tell_usage(error: TyperException) -> None:
         message = re.sub(said, plain, message)
     context = getattr(error, "ctx", None)
     hint = f"did you mean {guess.rstrip('?')}?" if guess else ""
-    if context and not hint and "; " not in message:
+    if context and not hint:
         hint = f"{context.command_path} --help shows how to call it"
     tell_error(one_line(message, 400), hint)
 
@@ -148,6 +135,11 @@ class PlainHelp:
                 raise
             tell_usage(error)
             code = error.exit_code
+        except AscribeError as error:
+            if not standalone_mode:
+                raise
+            tell_fault(error)
+            code = 2
         except typer.Abort:
             tell("error", "stopped")
             code = 1

@@ -44,7 +44,7 @@ def recipes(
             selected.append(recipe_class(recipe_name))
         except ValueError as error:
             if name is not None:
-                screen.wrong_call(screen.safe(error, 400))
+                screen.wrong_call(error)
             tell("warning", screen.safe(error, 400))
     if as_json:
         screen.print_json(

@@ -26,6 +26,7 @@ from rich.text import Text
 
 from ascribe.cli.plain import fail, tell_error
 from ascribe.steps.balance import Balance
+from ascribe.steps.errors import AscribeError
 from ascribe.steps.files import SUFFIXES, Rollouts
 from ascribe.steps.hints import duration, unknown
 from ascribe.steps.problems import Severity, TableError, one_line, without_credentials
@@ -72,11 +73,6 @@ def safe(text: object, most: int = 80) -> str:
     return one_line(named(text), most)
 
 
-def quoted(path: object) -> str:
-    """A path in an error, in which no semicolon begins a hint."""
-    return safe(path).replace("; ", ";\N{NO-BREAK SPACE}")
-
-
 def named(text: object) -> str:
     """A path as it was given, without the credentials of a URI."""
     shown = without_credentials(text)
@@ -97,23 +93,23 @@ def stdin_or(value: Any) -> Any:
 
     The file is removed when Python exits. Its format is recognised by how it begins.
     """
-    from ascribe.sessions.formats.records import is_document
+    from ascribe.sessions.reading.files import is_document
 
     if isinstance(value, list):
         if [str(each) for each in value].count("-") > 1:
-            wrong_call("standard input can be read once; name - once")
+            wrong_call("standard input can be read once", "name - once")
         return [stdin_or(each) for each in value]
     if str(value) != "-":
         return value
     if sys.stdin is None:
-        wrong_call("standard input is closed; name a file")
+        wrong_call("standard input is closed", "name a file")
     folder = TemporaryDirectory(prefix="ascribe-")
     atexit.register(folder.cleanup)
     path = Path(folder.name, "stdin.jsonl")
     with path.open("wb") as file:
         while block := sys.stdin.buffer.read(1 << 20):
             if file.tell() + len(block) > MAX_STDIN:
-                wrong_call(f"standard input has more than {MAX_STDIN:,} bytes; name a file")
+                wrong_call(f"standard input has more than {MAX_STDIN:,} bytes", "name a file")
             file.write(block)
     with path.open("rb") as file:
         line = file.readline(1 << 16)
@@ -157,9 +153,14 @@ def print_json(value: Any) -> None:
     print(text, file=out.file)
 
 
-def wrong_call(message: str, hint: str = "") -> NoReturn:
-    """Print what is wrong with the call and what to do, and exit with code 2."""
-    fail(message, hint, code=2)
+def wrong_call(message: str | Exception, hint: str = "", code: int = 2) -> NoReturn:
+    """Print what is wrong with the call and what to do, and exit."""
+    if isinstance(message, Exception):
+        if isinstance(message, AscribeError):
+            hint = hint or safe(message.hint, 1_000)
+            message = message.problem
+        message = safe(message, 1_000)
+    fail(message, hint, code)
 
 
 def check_suffix(path: Path) -> None:
@@ -171,7 +172,7 @@ def check_suffix(path: Path) -> None:
             f"give it one of the suffixes {suffixes} or {SUFFIXES[-1]}",
         )
     if path.is_dir():
-        wrong_call(f"{safe(path)} is a folder; name a file that can be replaced")
+        wrong_call(f"{safe(path)} is a folder", "name a file that can be replaced")
 
 
 def keep_inputs(inputs: Iterable[Path], outputs: Iterable[Path | None], *, force: bool) -> None:
@@ -183,8 +184,8 @@ def keep_inputs(inputs: Iterable[Path], outputs: Iterable[Path | None], *, force
             is_read = any(output.is_relative_to(path.resolve()) for output in existing)
         if is_read and not force:
             wrong_call(
-                f"{safe(path)} is read, and would be overwritten; write to another file, or "
-                "add --force"
+                f"{safe(path)} is read, and would be overwritten",
+                "write to another file, or add --force",
             )
 
 
@@ -216,9 +217,9 @@ def exits(
     except OSError as error:
         path = error.filename if isinstance(error.filename, str) else out or file
         verb = "open" if out is None else "open or write"
-        wrong_call(f"cannot {verb} {quoted(path)}: {error.strerror or error}")
+        wrong_call(f"cannot {verb} {safe(path)}: {error.strerror or error}")
     except (ImportError, ValueError) as error:
-        wrong_call(safe(error, 400))
+        wrong_call(error)
 
 
 @contextmanager
@@ -229,9 +230,9 @@ def written(path: Path) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        wrong_call(f"cannot write {quoted(path)}: {error.strerror or error}")
+        wrong_call(f"cannot write {safe(path)}: {error.strerror or error}")
     except TableError as error:
-        wrong_call(f"cannot write {quoted(path)}: {safe(error.problems[0].detail, 400)}")
+        wrong_call(f"cannot write {safe(path)}: {safe(error.problems[0].detail, 400)}")
 
 
 def settings(texts: list[str], form: str = "--set takes name=value") -> dict[str, Any]:
@@ -261,7 +262,7 @@ def column_names(texts: Sequence[str]) -> dict[str, str]:
         if not name or not own:
             wrong_call(f"--column takes name=own, such as reward=score, not '{safe(text)}'")
         if name not in KNOWN_COLUMNS:
-            wrong_call(unknown("column", safe(name), KNOWN_COLUMNS))
+            raise unknown("column", safe(name), KNOWN_COLUMNS)
         columns[name] = own
     return columns
 
@@ -291,9 +292,19 @@ def refuse(error: TableError, *, as_json: bool, file: str | Path) -> NoReturn:
             rows = f"{'row' if problem.row_count == 1 else 'rows'} {numbers}{more} of "
             where = f"{rows if numbers else ''}{safe(file, 300)}"
             what = f"{safe(problem.detail, 300)} ({problem.kind.label}), {where}"
-            tell_error(what, problem.kind.advice)
+            tell_error(what, safe(problem.advice, 1_000))
+        if error.fields:
+            err.print(fields_table(error.fields))
         err.print(Text(f"{safe(file, 300)}: refused; nothing was computed."), soft_wrap=True)
     raise typer.Exit(1)
+
+
+def fields_table(fields: Sequence[tuple[str, str, str]]) -> Table:
+    """The fields of a record, with their types and the beginnings of their values."""
+    table = Table("field", "type", "value", title="The first record")
+    for path, kind, value in fields:
+        table.add_row(safe(path), kind, safe(value))
+    return table
 
 
 def problem_table(problems: Any) -> Table:
@@ -310,7 +321,7 @@ def problem_table(problems: Any) -> Table:
             Text(f"{problem.kind.label}\n{problem.severity.name.lower()}", style=style),
             Text(safe(problem.detail, 300)),
             Text(rows + more),
-            Text(problem.kind.advice),
+            Text(safe(problem.advice, 1_000)),
         )
     return table
 
@@ -324,11 +335,11 @@ def open_rollouts(
     **sessions: Unpack["SessionOptions"],
 ) -> Rollouts:
     """Read columns of a file with a progress bar, or print what is wrong with it and exit."""
-    from ascribe.sessions.formats import Imported, read_rollouts
+    from ascribe.sessions.formats import Imported, read
 
     renamed = column_names(columns)
     with exits(file, as_json=as_json), progress(f"reading {safe(file.name, 40)}") as report:
-        rollouts = read_rollouts(file, report, wanted, renamed, **sessions)
+        rollouts = read(file, report, wanted, renamed, **sessions)
     if isinstance(rollouts, Imported):
         print_note(f"{safe(file)}: {rollouts.sentence()}")
     print_balance(rollouts.balance)

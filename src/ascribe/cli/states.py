@@ -98,7 +98,7 @@ def _column(rollouts: Rollouts, name: str) -> Coded:
     if not isinstance(column, Coded):
         texts = [n for n, c in rollouts.table.columns().items() if isinstance(c, Coded)]
         known = (*texts, *rollouts.carried.column_names)
-        screen.wrong_call(f"no column of text: {unknown('column', screen.safe(name), known)}")
+        raise unknown("column of text", screen.safe(name), known)
     return column
 
 

@@ -68,8 +68,8 @@ class Decisions(Brief):
         missing: tasks of which nothing counts, such as those without any reward.
 
     Example:
-        >>> from ascribe.decisions import decisions
-        >>> found = decisions(table)
+        >>> from ascribe.decisions import find_decisions
+        >>> found = find_decisions(table)
         >>> found.sessions, found.tasks, len(found.certain)
         (3, 1, 0)
         >>> found.advice
@@ -211,7 +211,7 @@ def decisions_of(
     part = usable(rollouts)
     kept = part.rollouts
     states = state_labels(kept.table, by)
-    found = decisions(
+    found = find_decisions(
         kept.table,
         won=kept.flag("won"),
         rewritten=kept.flag("rewritten"),
@@ -235,7 +235,7 @@ def state_labels(table: StepTable, by: By) -> Ints | None:
     return labels
 
 
-def decisions(
+def find_decisions(
     table: StepTable,
     *,
     won: Bools | None = None,
@@ -261,8 +261,8 @@ def decisions(
         TableError: for a table whose rows cannot be put in order.
 
     Example:
-        >>> from ascribe.decisions import decisions
-        >>> decisions(table).sentence.partition(".")[0]
+        >>> from ascribe.decisions import find_decisions
+        >>> find_decisions(table).sentence.partition(".")[0]
         'No decision is certain yet'
     """
     rng = np.random.default_rng(0) if rng is None else rng

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ascribe.decisions.residuals import strata
-from ascribe.diagnostics import TEXT, tool_of
+from ascribe.estimators.diagnostics import TEXT, tool_of
 from ascribe.groups.exact import exact
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints, Objects
@@ -116,7 +116,7 @@ def attempts(
     rewritten: Bools | None = None,
     outcome: Outcome = "return",
 ) -> Attempts:
-    """The sessions of a table; arguments of ``ascribe.decisions.decisions``."""
+    """The sessions of a table; arguments of ``ascribe.find_decisions``."""
     if table.corrects is not None and (table.corrects.codes < 0).any():
         # A correction is no attempt at the task.
         correction = table.corrects.codes >= 0

@@ -28,7 +28,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from ascribe.diagnostics import wilson
+from ascribe.estimators.diagnostics import wilson
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
 

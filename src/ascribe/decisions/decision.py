@@ -44,8 +44,8 @@ class Side:
         actions: the texts of the actions, the most frequent first; empty unless it is a fork.
 
     Example:
-        >>> from ascribe.decisions import decisions
-        >>> better = decisions(table).decisions[0].better
+        >>> from ascribe.decisions import find_decisions
+        >>> better = find_decisions(table).decisions[0].better
         >>> better.action, better.sessions, better.mean
         ('`go to kitchen`', 1, 1.0)
     """
@@ -104,8 +104,8 @@ class Decision:
         binary: whether outcomes are 0 and 1.
 
     Example:
-        >>> from ascribe.decisions import decisions
-        >>> decision = decisions(table).decisions[0]
+        >>> from ascribe.decisions import find_decisions
+        >>> decision = find_decisions(table).decisions[0]
         >>> decision.text
         'apple, at “hall”: `go to kitchen` won 100 % of 1, 2 other actions 0 % of 2'
         >>> decision.certain

@@ -17,7 +17,7 @@ from ascribe.decisions.attempts import Attempts
 from ascribe.decisions.contrasts import LEVEL, both_sides
 from ascribe.decisions.decision import ELSE, Decision, compare
 from ascribe.decisions.sides import Sides, compared
-from ascribe.diagnostics import TEXT
+from ascribe.estimators.diagnostics import TEXT
 from ascribe.groups.events import ERROR
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Ints

@@ -3,6 +3,7 @@
 from typing import Any
 
 from ascribe.estimators import DEFAULT, Recipe, recipe
+from ascribe.steps.errors import InputError
 from ascribe.steps.hints import page
 
 
@@ -17,7 +18,7 @@ def training_recipe(
     if not isinstance(method, str):
         return method
     if method.lower() == "pivotrl":
-        raise ValueError(
+        raise InputError(
             "PivotRL is no recipe: it trains on single turns of traces, which the command "
             f"ascribe pivots selects: see {page('pivots')}"
         )

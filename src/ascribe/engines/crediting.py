@@ -18,6 +18,7 @@ from ascribe.steps.arrays import Bools, Brief, Floats
 from ascribe.steps.atomic import write_file
 from ascribe.steps.check import first_names
 from ascribe.steps.discount import propose_discount
+from ascribe.steps.errors import InputError
 from ascribe.steps.files import table_to_arrow, write
 from ascribe.steps.problems import ProblemKind
 from ascribe.steps.select import OnProblem, select
@@ -205,7 +206,7 @@ def load_history(recipe: Recipe, checkpoint: str | Path) -> History:
     try:
         history: History = loads((Path(checkpoint) / HISTORY).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ValueError(no_history(recipe, checkpoint, HISTORY)) from error
+        raise InputError(no_history(recipe, checkpoint, HISTORY)) from error
     return history
 
 

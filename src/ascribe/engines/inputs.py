@@ -18,6 +18,7 @@ from ascribe.estimators import Recipe
 from ascribe.estimators.memory import hashed
 from ascribe.sessions import Spans
 from ascribe.steps.arrays import Floats
+from ascribe.steps.errors import InputError
 from ascribe.steps.hints import page, unknown
 from ascribe.steps.problems import one_line, replace_surrogates
 from ascribe.steps.table import INPUT_COLUMNS, Coded, StepTable
@@ -29,7 +30,7 @@ OF_TEAMS = ("agent", "without")
 def refuse_unknown(key: str, value: object, choices: Any) -> None:
     """Raise ValueError for a value of a key that is not among those of a ``Literal``."""
     if value not in get_args(choices):
-        raise ValueError(f"{key}: {unknown('choice', value, get_args(choices))}")
+        raise unknown("choice", value, get_args(choices)).within(key)
 
 
 def missing_columns(recipe: Recipe, engine: str, given: Collection[str]) -> str | None:
@@ -81,7 +82,7 @@ def with_tasks(table: StepTable, tasks: Sequence[str] | None, spans: Spans) -> S
 def finite(value: Any) -> float:
     """The number; raises ValueError if it is not finite."""
     if not math.isfinite(number := float(value)):
-        raise ValueError(f"{number} is not finite")
+        raise InputError(f"{number} is not finite")
     return number
 
 

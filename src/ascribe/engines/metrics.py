@@ -11,9 +11,10 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from ascribe.diagnostics import added, diagnosis, sums
 from ascribe.engines.crediting import CreditedSteps
 from ascribe.estimators.credit import join_metrics
+from ascribe.estimators.diagnostics import added, diagnosis, sums
+from ascribe.steps.errors import InputError
 from ascribe.steps.strict_json import loads
 
 NAME = "metrics.jsonl"
@@ -98,16 +99,20 @@ def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     if not path.is_file():  # reading a pipe would wait for a writer
-        raise ValueError(f"{path} is not a regular file; give the folder of a run of ascribe train")
+        raise InputError(
+            f"{path} is not a regular file", hint="give the folder of a run of ascribe train"
+        )
     rows = []
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
         try:
             row = loads(line)
         except ValueError as error:
-            raise ValueError(f"line {number} of {path} is not JSON: {error}; remove it") from error
+            raise InputError(
+                f"line {number} of {path} is not JSON: {error}", hint="remove it"
+            ) from error
         iteration = row.get("iteration") if isinstance(row, dict) else None
         if type(iteration) is not int or not 0 <= iteration < 2**63:
-            raise ValueError(f"line {number} of {path} has no iteration number; remove it")
+            raise InputError(f"line {number} of {path} has no iteration number", hint="remove it")
         rows.append(row)
     return rows
 

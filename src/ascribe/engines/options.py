@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ascribe.steps.errors import InputError
+
 
 @dataclass(frozen=True)
 class Refused:
@@ -93,4 +95,4 @@ def refuse(lists: Iterable[Options], read: Callable[[str], Any]) -> None:
     """Raise ``ValueError`` with every option that is refused; arguments of ``Options.problems``."""
     problems = [problem for each in lists for problem in each.problems(read)]
     if problems:
-        raise ValueError("\n".join(problems))
+        raise InputError("\n".join(problems))

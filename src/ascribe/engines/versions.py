@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ascribe.steps.arrays import Ints
+from ascribe.steps.errors import AscribeError, InputError
 
 Stale = Literal["drop", "refuse", "credit"]
 """What to do about a group that spans too many versions."""
@@ -20,7 +21,7 @@ REASON = "stale"
 """Why such a group is dropped."""
 
 
-class StaleGroupError(RuntimeError):
+class StaleGroupError(AscribeError, RuntimeError):
     """A group spans more versions of the policy than the run allows."""
 
 
@@ -38,10 +39,10 @@ class Staleness:
 
     def __post_init__(self) -> None:
         if self.versions is not None and (type(self.versions) is not int or self.versions < 1):
-            raise ValueError(f"versions must be a whole number above 0, not {self.versions!r}")
+            raise InputError(f"versions must be a whole number above 0, not {self.versions!r}")
         if self.action not in get_args(Stale):
             actions = ", ".join(get_args(Stale))
-            raise ValueError(f"stale must be one of {actions}, not {self.action!r}")
+            raise InputError(f"stale must be one of {actions}, not {self.action!r}")
 
     def dropped(self, sampled: "SampledVersions", metrics: dict[str, Any]) -> dict[str, str]:
         """The groups to leave out, with the reason; the metrics of staleness are added.

@@ -16,6 +16,7 @@ from dataclasses import fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ascribe.steps.errors import InputError
 from ascribe.steps.hints import nearest, unknown
 from ascribe.steps.plugins import (
     RECIPE_GROUP,
@@ -51,7 +52,7 @@ BUILT_IN = {
     "ccpo": ("ccpo", "CCPO"),
     "ibpo": ("ibpo", "IBPO"),
     "entropy": ("entropy", "Entropy"),
-    "events": ("events", "Events"),
+    "events": ("events", "EventCredit"),
 }
 """Module and class of each recipe of this package."""
 
@@ -80,7 +81,7 @@ class _Recipes(Mapping[str, "type[Recipe]"]):
         kind = _checked(load_point(point), source(point))
         if kind.name != name:
             named = f"{source(point)} has the name {kind.name!r}"
-            raise PluginError(f"{named}; give both the same name")
+            raise PluginError(f"{named}", hint="give both the same name")
         return kind
 
     def __iter__(self) -> Iterator[str]:
@@ -121,7 +122,9 @@ def recipe(name: str, /, *, preset: str | None = None, **parameters: Any) -> "Re
     for parameter in parameters:
         if parameter not in names:
             guess, listed = nearest(parameter, names), ", ".join(names)
-            raise ValueError(f"{name} has no parameter {parameter!r}; {guess}it has: {listed}")
+            raise InputError(
+                f"{name} has no parameter {parameter!r}", hint=f"{guess}it has: {listed}"
+            )
     return kind(**parameters) if preset is None else kind.preset(preset, **parameters)
 
 
@@ -140,7 +143,7 @@ def recipe_class(name: str) -> "type[Recipe]":
     if ":" in name:
         return _checked(load_path(name), name)
     if name not in RECIPES:
-        raise ValueError(f"{unknown('recipe', name, RECIPES)}; name your own as module:Name")
+        raise unknown("recipe", name, RECIPES, "name your own as module:Name")
     return RECIPES[name]
 
 
@@ -154,7 +157,9 @@ def _checked(kind: Any, origin: str) -> "type[Recipe]":
     if not isinstance(kind, type) or not issubclass(kind, Recipe):
         raise PluginError(f"{origin} is no subclass of ascribe.Recipe; it is {kind!r}")
     if missing := [one for one in ("name", "paper") if not hasattr(kind, one)]:
-        raise PluginError(f"{origin} has no {' and no '.join(missing)}; recipes have both as text")
+        raise PluginError(
+            f"{origin} has no {' and no '.join(missing)}", hint="recipes have both as text"
+        )
     return kind
 
 

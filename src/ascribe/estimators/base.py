@@ -15,6 +15,7 @@ from ascribe.groups.actions import KEY_FUNCTIONS, ActionKeys, action_keys
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
 from ascribe.steps.check import LARGEST_REWARD, Arranged, arrange
+from ascribe.steps.errors import InputError
 from ascribe.steps.hints import nearest, page
 from ascribe.steps.returns import PenaltyTiming, episode_return, penalties, reward_to_go
 from ascribe.steps.table import StepTable
@@ -95,9 +96,12 @@ class Recipe:
         for parameter in fields(self):
             self._validate(parameter.name, hints[parameter.name])
         if not self.credits_steps and self.penalty_timing == "after":
-            raise ValueError(
-                f"{self.name} discounts nothing, so penalty_timing 'after' would lose the penalty; "
-                "leave it at 'before'"
+            raise InputError(
+                (
+                    f"{self.name} discounts nothing, so penalty_timing 'after' would "
+                    "lose the penalty"
+                ),
+                hint="leave it at 'before'",
             )
 
     def __init_subclass__(cls) -> None:
@@ -157,7 +161,7 @@ class Recipe:
         present = table.columns()
         if missing := [name for name in self.columns if name not in present]:
             arrange(table)  # what is wrong with its rows comes first
-            raise ValueError(
+            raise InputError(
                 f"{self.name} needs the column {' and '.join(missing)}, which the table does not "
                 f"have; where it comes from: {page('estimators/other')}"
             )
@@ -167,7 +171,7 @@ class Recipe:
         for name, values in {"advantage": credit.advantage, **terms}.items():
             if rows := np.flatnonzero(~np.isfinite(values))[:5].tolist():
                 listed = ", ".join(map(str, rows))
-                raise ValueError(
+                raise InputError(
                     f"{self.name}: {name} is not finite in rows {listed}; rewards or parameters "
                     "are too large, or the recipe has a bug"
                 )
@@ -216,7 +220,9 @@ class Recipe:
         if preset not in cls.presets:
             names = sorted(cls.presets)
             guess, listed = nearest(preset, names), ", ".join(names) or "none"
-            raise ValueError(f"{cls.name} has no preset {preset!r}; {guess}it has: {listed}")
+            raise InputError(
+                f"{cls.name} has no preset {preset!r}", hint=f"{guess}it has: {listed}"
+            )
         return cls(**(cls.presets[preset] | changes))
 
     def _validate(self, name: str, hint: Any) -> None:
@@ -224,19 +230,19 @@ class Recipe:
         problem = f"{self.name}: {name} is {value!r}"
         if get_origin(hint) is Literal:
             if value not in get_args(hint):
-                raise ValueError(f"{problem}, but must be one of {', '.join(get_args(hint))}")
+                raise InputError(f"{problem}, but must be one of {', '.join(get_args(hint))}")
             return
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         fits = {bool: isinstance(value, bool), int: is_number and isinstance(value, int)}
         if hint is str:
             if not isinstance(value, str):
-                raise ValueError(f"{problem}, but must be text")
+                raise InputError(f"{problem}, but must be text")
             return
         if not fits.get(hint, is_number and abs(value) <= sys.float_info.max):
-            raise ValueError(f"{problem}, but must be a finite {hint.__name__}")
+            raise InputError(f"{problem}, but must be a finite {hint.__name__}")
         low, high = self.ranges.get(name, (-math.inf, math.inf))
         if not low <= value <= high:
-            raise ValueError(f"{problem}, but must lie between {low} and {high}")
+            raise InputError(f"{problem}, but must lie between {low} and {high}")
 
     def rewards(self, steps: Arranged) -> Floats:
         """Rewards, less the penalty if it comes before discounting."""

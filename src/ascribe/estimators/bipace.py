@@ -18,6 +18,7 @@ from ascribe.groups import Groups
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
 from ascribe.steps.check import arrange
+from ascribe.steps.errors import InputError
 from ascribe.steps.table import StepTable
 
 Form = Literal["q", "diff"]
@@ -195,9 +196,12 @@ class _BiPACE(BiGPO):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.revisits != "each":
-            raise ValueError(
-                f"{self.name}: revisits is {self.revisits!r}, but every visit to a state is a peer "
-                "here; leave it at 'each'"
+            raise InputError(
+                (
+                    f"{self.name}: revisits is {self.revisits!r}, but every visit to a "
+                    "state is a peer here"
+                ),
+                hint="leave it at 'each'",
             )
 
     def step_terms(self, table: StepTable, groups: Groups) -> StepTerms:

@@ -19,6 +19,7 @@ from ascribe.estimators.credit import Credit, Reason, Sentence
 from ascribe.estimators.relative import Norm, relative
 from ascribe.steps.arrays import Brief, Codes8, Floats, Ints
 from ascribe.steps.check import LARGEST_REWARD, Arranged, arrange
+from ascribe.steps.errors import InputError
 from ascribe.steps.table import StepTable
 
 THINKER, SOLVER = 0, 1
@@ -58,11 +59,11 @@ class Statistics:
 
     def __post_init__(self) -> None:
         if not len(self.streams) == len(self.mean) == len(self.variance):
-            raise ValueError("statistics need one mean and one variance per stream")
+            raise InputError("statistics need one mean and one variance per stream")
         if not all(map(math.isfinite, (*self.mean, *self.variance))):
-            raise ValueError("statistics must be finite")
+            raise InputError("statistics must be finite")
         if self.samples < 0 or min(self.variance, default=0.0) < 0:
-            raise ValueError("statistics have negative variances or counts")
+            raise InputError("statistics have negative variances or counts")
 
     @staticmethod
     def start(streams: Sequence[str]) -> "Statistics":
@@ -104,7 +105,7 @@ class Statistics:
                 int(saved["samples"]),
             )
         except (KeyError, TypeError, OverflowError) as error:
-            raise ValueError(f"these are no saved statistics: {error}") from error
+            raise InputError(f"these are no saved statistics: {error}") from error
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -179,15 +180,18 @@ class CCPO(Recipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.invalid_penalty:
-            raise ValueError(
-                "ccpo: an invalid_penalty would be taken off the team's return and not off what it "
-                "earns without an agent; leave it at 0, or pay it in the environment"
+            raise InputError(
+                (
+                    "ccpo: an invalid_penalty would be taken off the team's return and "
+                    "not off what it earns without an agent"
+                ),
+                hint="leave it at 0, or pay it in the environment",
             )
         for name in ("alpha", "epsilon"):
             if getattr(self, name) == 0:
-                raise ValueError(f"ccpo: {name} is 0, but must be above 0")
+                raise InputError(f"ccpo: {name} is 0, but must be above 0")
         if self.decay == 1:
-            raise ValueError("ccpo: decay is 1, but must be below 1: nothing would be learned")
+            raise InputError("ccpo: decay is 1, but must be below 1: nothing would be learned")
 
     @property
     def norm(self) -> Norm:
@@ -236,11 +240,11 @@ class CCPO(Recipe):
             return allocated(joint, contribution, *prompts, self.norm), None
         pair = self.form == "think_solve"
         if pair and len(names) != 2:
-            raise ValueError(f"think_solve is for two agents, not {', '.join(names)}")
+            raise InputError(f"think_solve is for two agents, not {', '.join(names)}")
         streams = STREAMS if pair else tuple(names)
         history = Statistics.start(streams) if saved is None else Statistics.from_dict(saved)
         if history.streams != streams:
-            raise ValueError(f"the history is of {history.streams}, but the team is {streams}")
+            raise InputError(f"the history is of {history.streams}, but the team is {streams}")
         if pair:
             solo = joint - contribution[:, 0]
             credit, updated = think_solve(joint, solo, *prompts, history=history, recipe=self)
@@ -388,7 +392,7 @@ def _team(table: StepTable, steps: Arranged) -> tuple[Ints, list[str], Floats]:
     code = table.agent.codes[steps.rows]
     credited = ~np.isnan(without_agent)
     if (code[credited] < 0).any():
-        raise ValueError("ccpo: a decision has a value in without, but no agent")
+        raise InputError("ccpo: a decision has a value in without, but no agent")
     first_step = np.full(table.agent.values.size, np.iinfo(np.int64).max)
     np.minimum.at(first_step, code[credited], steps.step[credited])
     present = np.flatnonzero(first_step < np.iinfo(np.int64).max)
@@ -401,12 +405,12 @@ def _team(table: StepTable, steps: Arranged) -> tuple[Ints, list[str], Floats]:
     without = np.full((steps.trajectory_count, len(names)), np.nan)
     without[steps.trajectory[credited], agent[credited]] = without_agent[credited]
     if (without[steps.trajectory[credited], agent[credited]] != without_agent[credited]).any():
-        raise ValueError("ccpo: an agent has two values in without in one trajectory")
+        raise InputError("ccpo: an agent has two values in without in one trajectory")
     if np.isnan(without).any() or not names:
         incomplete = ~np.isfinite(without).all(axis=1) if names else np.ones(len(without), np.bool_)
         row = steps.rows[steps.starts[np.flatnonzero(incomplete)[0]]]
         name = table.trajectory.values[table.trajectory.codes[row]]
-        raise ValueError(
+        raise InputError(
             f"ccpo: {int(incomplete.sum())} trajectories lack an agent or what the team earns "
             f"without it, {name!r} among them; an episode that max_turns has cut has no such values"
         )

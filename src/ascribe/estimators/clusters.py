@@ -11,16 +11,17 @@ import numpy as np
 
 from ascribe.estimators.base import Recipe
 from ascribe.estimators.credit import Metric
-from ascribe.fingerprints import FloatMatrix, normalised, present
-from ascribe.fingerprints.identity import identity
-from ascribe.fingerprints.ngram import ngram
 from ascribe.groups import Groups
 from ascribe.groups.cluster import cluster, collapsed
 from ascribe.groups.exact import exact
+from ascribe.groups.fingerprints import FloatMatrix, normalised, present
+from ascribe.groups.identity import identity
+from ascribe.groups.ngram import ngram
 from ascribe.groups.radius import OnlineRadius, Target, search
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools
 from ascribe.steps.check import arrange
+from ascribe.steps.errors import InputError
 from ascribe.steps.table import StepTable
 
 SEARCH_GROUPS = 16
@@ -135,7 +136,7 @@ def _given(table: StepTable, inputs: dict[str, Any]) -> FloatMatrix | None:
     if vectors is None:
         return None
     if vectors.shape[0] != len(table):
-        raise ValueError(f"{len(table):,} rows, but {vectors.shape[0]:,} fingerprints")
+        raise InputError(f"{len(table):,} rows, but {vectors.shape[0]:,} fingerprints")
     values = np.asarray(vectors)
     return vectors if values[:1].any() or values.any() else None  # mostly the first row says it
 

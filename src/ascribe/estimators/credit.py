@@ -16,6 +16,7 @@ from ascribe.groups.actions import KEY_FUNCTIONS, action_keys
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Brief, Codes8, Floats, Ints, Objects
 from ascribe.steps.check import arrange
+from ascribe.steps.errors import InputError
 from ascribe.steps.problems import counted
 from ascribe.steps.returns import reward_to_go
 from ascribe.steps.table import StepTable
@@ -175,16 +176,16 @@ class Term(Brief):
             dtype = getattr(array, "dtype", None)
             if dtype is None or not any(np.issubdtype(dtype, kind) for kind in kinds):
                 found = type(array).__name__ if dtype is None else dtype
-                raise ValueError(f"Term: {name} is {found}, but must be {meaning}{ORDER}")
+                raise InputError(f"Term: {name} is {found}, but must be {meaning}{ORDER}")
             if array.shape != rows or len(rows) != 1:
-                raise ValueError(f"Term: {name} has the shape {array.shape}, values {rows}")
+                raise InputError(f"Term: {name} has the shape {array.shape}, values {rows}")
         if not _within(self.reason, 0, len(Reason) - 1):
-            raise ValueError(f"Term: reason holds codes that no Reason has{ORDER}")
+            raise InputError(f"Term: reason holds codes that no Reason has{ORDER}")
         if not _within(self.labels, -1, None):
-            raise ValueError("Term: labels below -1; -1 means that a row was in no group")
+            raise InputError("Term: labels below -1", hint="-1 means that a row was in no group")
         without = np.where(self.reason == Reason.CREDITED, 0.0, self.values)
         if rows_ := np.flatnonzero(without)[:5].tolist():
-            raise ValueError(
+            raise InputError(
                 f"Term: values of rows {rows_} are not 0, but their reason is not CREDITED"
             )
 
@@ -351,9 +352,9 @@ class Credit:
 
     def _check_table(self, method: str, table: StepTable) -> None:
         if len(table) != len(self):
-            raise ValueError(
-                f"{method}: the table has {len(table):,} rows, the credit {len(self):,}; pass the "
-                "table that was credited"
+            raise InputError(
+                (f"{method}: the table has {len(table):,} rows, the credit {len(self):,}"),
+                hint="pass the table that was credited",
             )
 
     def to_table(self, table: StepTable | None = None) -> "pa.Table":
@@ -411,7 +412,7 @@ class Credit:
 
         self._check_table("interval", table)
         if not 0 < level < 1:
-            raise ValueError(f"interval: level is {level}, but must lie between 0 and 1")
+            raise InputError(f"interval: level is {level}, but must lie between 0 and 1")
         steps = arrange(table)
         # Tasks without a signal are evidence too: they say how much returns vary.
         without = (Reason.TRUNCATED, Reason.COUNTERFACTUAL, Reason.DROPPED)

@@ -46,6 +46,7 @@ from ascribe.groups.events import (
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.check import Arranged, arrange
+from ascribe.steps.errors import InputError
 from ascribe.steps.table import StepTable
 
 MOST_TOOLS = 64
@@ -323,7 +324,7 @@ def later_less(values: Floats, starts: Ints, session: Ints, rate: float) -> Floa
 
 
 @dataclass(frozen=True, kw_only=True)
-class Events(Standardising):
+class EventCredit(Standardising):
     """Credit by events: calls against those of other attempts at the task, as outcomes weigh them.
 
     Attributes:
@@ -502,12 +503,15 @@ class _Past(NamedTuple):
             known = {str(n): (float(m), float(p)) for n, (m, p) in history["known"].items()}
             past = cls(int(history["iteration"]), float(history["evidence"]), known)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                "the history holds no memory of events: it was damaged, or written by another "
-                "recipe; begin without it, or take the recipe that wrote it"
+            raise InputError(
+                (
+                    "the history holds no memory of events: it was damaged, or written "
+                    "by another recipe"
+                ),
+                hint="begin without it, or take the recipe that wrote it",
             ) from error
         if not all(np.isfinite(pair).all() and pair[1] >= 0 for pair in known.values()):
-            raise ValueError("the history holds a weight that cannot be; begin without it")
+            raise InputError("the history holds a weight that cannot be", hint="begin without it")
         return past
 
     def prior(self, layout: Layout, names: list[str], mean: float, memory: float) -> Normal:

@@ -20,6 +20,7 @@ from ascribe.groups.exact import exact
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.check import LARGEST_REWARD, Arranged, arrange
+from ascribe.steps.errors import InputError
 from ascribe.steps.returns import episode_return
 from ascribe.steps.table import StepTable
 
@@ -97,7 +98,7 @@ class IBPO(Recipe):
         target = _targets(table, steps, task)
         answer, corrects = (target == ANSWER) & (task >= 0), (target >= 0) & (task >= 0)
         if self.needs_corrections and table.corrects is None and (answer & ~right).any():
-            raise ValueError(
+            raise InputError(
                 "ibpo needs the column corrects: which trajectory was written to correct which; "
                 "training with rollout.corrections plays them. To do without, set the parameter "
                 "compare to consistency"
@@ -176,7 +177,7 @@ def draw_tuples(
         ValueError: if ``size`` is less than 1.
     """
     if size < 1:
-        raise ValueError(f"a tuple has at least 1 trajectory, not {size}")
+        raise InputError(f"a tuple has at least 1 trajectory, not {size}")
     pool, members, sizes = _pools(right, group, count)
     start = np.cumsum(sizes) - sizes
     rank = np.zeros(right.size, dtype=np.int64)
@@ -299,7 +300,7 @@ def _targets(table: StepTable, steps: Arranged, task: Ints) -> Ints:
     code = table.corrects.codes[steps.rows]
     corrected = code[steps.starts]
     if (code != corrected[steps.trajectory]).any():
-        raise ValueError(
+        raise InputError(
             "ibpo: the rows of a trajectory name two that it corrects, or one and none"
         )
     label = np.full(table.trajectory.values.size + 1, NO_TARGET)
@@ -310,7 +311,7 @@ def _targets(table: StepTable, steps: Arranged, task: Ints) -> Ints:
     chained = np.flatnonzero((target >= 0) & (corrected[target] >= 0))
     if chained.size:
         name = table.corrects.values[corrected[chained[0]]]
-        raise ValueError(f"ibpo: {name!r} is corrected, but is a correction itself")
+        raise InputError(f"ibpo: {name!r} is corrected, but is a correction itself")
     target[(target >= 0) & (task[target] < 0)] = NO_TARGET
     return target
 

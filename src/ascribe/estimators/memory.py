@@ -23,6 +23,7 @@ from ascribe.estimators.relative import Comparison, Norm, relative
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.check import Arranged
+from ascribe.steps.errors import InputError
 from ascribe.steps.table import StepTable
 
 FORGOTTEN = 0.5
@@ -74,9 +75,12 @@ class Memory:
             given = {} if history is None else history["tasks"]
             return cls(decay, {name: _task(*task) for name, task in given.items()})
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
-            raise ValueError(
-                "the history holds no memory of tasks: it was damaged, or written by another "
-                "recipe; begin without it, or take the recipe that wrote it"
+            raise InputError(
+                (
+                    "the history holds no memory of tasks: it was damaged, or written "
+                    "by another recipe"
+                ),
+                hint="begin without it, or take the recipe that wrote it",
             ) from error
 
     def recall(self, names: Names) -> Recalled:
@@ -126,9 +130,9 @@ def _task(visits: Any, entries: dict[str, Any]) -> Task:
     """A task as a history holds it; raises if it holds none."""
     read = {name: (int(i), float(w), float(m)) for name, (i, w, m) in entries.items()}
     if not all(0 <= i < visits < 2**53 for i, _, _ in read.values()):
-        raise ValueError("a visit that was not yet")
+        raise InputError("a visit that was not yet")
     if not all(0 < w <= LARGEST and abs(m) <= LARGEST for _, w, m in read.values()):
-        raise ValueError("a weight or a mean that cannot be")
+        raise InputError("a weight or a mean that cannot be")
     return int(visits), read
 
 

@@ -20,6 +20,7 @@ from ascribe.estimators.relative import Comparison, Norm, relative
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
 from ascribe.steps.check import arrange
+from ascribe.steps.errors import InputError
 from ascribe.steps.table import StepTable
 
 TASK = Sentence(
@@ -111,7 +112,9 @@ class Returns(Recipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.memory and self.baseline != "task":
-            raise ValueError("returns: a memory holds means over a task; leave baseline at 'task'")
+            raise InputError(
+                "returns: a memory holds means over a task", hint="leave baseline at 'task'"
+            )
 
     @property
     def has_history(self) -> bool:

@@ -19,13 +19,14 @@ from ascribe.estimators.credit import Credit, Explanation, Metric, Reason, Sente
 from ascribe.estimators.memory import Memory, Names, Recalled, against, hashed, task_names
 from ascribe.estimators.relative import Norm, TermScale, equalised, relative
 from ascribe.estimators.returns import REMEMBERED
-from ascribe.fingerprints import present
 from ascribe.groups import Groups
 from ascribe.groups.cluster import cluster
 from ascribe.groups.exact import exact
+from ascribe.groups.fingerprints import present
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints, Objects
 from ascribe.steps.check import arrange
+from ascribe.steps.errors import InputError
 from ascribe.steps.returns import reward_to_go
 from ascribe.steps.table import StepTable
 
@@ -126,9 +127,9 @@ class SBC(Clustering):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.memory and self.states != "exact":
-            raise ValueError(
-                f"{self.name}: memory is {self.memory}, but clusters have no names that last; "
-                "compare states by their text or key with states='exact'"
+            raise InputError(
+                (f"{self.name}: memory is {self.memory}, but clusters have no names that last"),
+                hint="compare states by their text or key with states='exact'",
             )
 
     @property

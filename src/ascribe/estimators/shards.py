@@ -14,6 +14,7 @@ import numpy as np
 from ascribe.estimators import Recipe
 from ascribe.estimators.credit import Credit, join_metrics
 from ascribe.steps.arrays import Ints
+from ascribe.steps.errors import InputError
 from ascribe.steps.table import Coded, StepTable
 
 
@@ -29,15 +30,15 @@ def split_shards(table: StepTable, shard: Ints, recipe: Recipe) -> list[tuple[In
         ValueError: if a group is in several shards, or the recipe compares rows over a batch.
     """
     if not recipe.by_group:
-        raise ValueError(f"{recipe!r} compares rows of several groups, so shards would differ")
+        raise InputError(f"{recipe!r} compares rows of several groups, so shards would differ")
     owner = np.zeros(table.group.values.size, dtype=np.int64)
     owner[table.group.codes] = shard
     torn = np.unique(table.group.codes[owner[table.group.codes] != shard])
     if torn.size:
         name = table.group.values[torn[0]]
-        raise ValueError(
-            f"group {name!r} is in several shards, and {torn.size - 1:,} more are; send all "
-            "trajectories of a group to one worker"
+        raise InputError(
+            f"group {name!r} is in several shards, and {torn.size - 1:,} more are",
+            hint="send all trajectories of a group to one worker",
         )
     bare = replace(table, fingerprint=None)
     order = np.argsort(shard, kind="stable")

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ascribe.groups import Groups
-from ascribe.groups.canonical import NOISE, NUMBER, RULES, TIME, context, without_counter
+from ascribe.groups.canonical import NOISE, RULES, TIME, numbers, without_counter
 from ascribe.groups.exact import exact
 from ascribe.groups.responses import first_call
 from ascribe.steps import segments
@@ -164,13 +164,20 @@ def choose(table: StepTable) -> tuple[StateKey, list[Tried]]:
     places = {name: place for place, name in enumerate(names)}
     refused: dict[str, Tried] = {}
 
-    @lru_cache(maxsize=16)
+    made: defaultdict[str, dict[str, str]] = defaultdict(dict)  # by rule, then by text
+
+    @lru_cache(maxsize=64)
     def under(rules: tuple[str, ...]) -> list[str]:
         if not rules:
             return texts
-        pairs = list(zip(under(rules[:-1]), tools, strict=True))
-        keys = {pair: StateKey(rules[-1:])(*pair) for pair in set(pairs)}
-        return [keys[pair] for pair in pairs]
+        before, key = under(rules[:-1]), StateKey(rules[-1:])
+        name, _, only = rules[-1].partition("@")
+        known = made[name]
+        known.update((text, key(text, only)) for text in set(before) - known.keys())
+        if only:
+            pairs = zip(before, tools, strict=True)
+            return [known[text] if tool == only else text for text, tool in pairs]
+        return [known[text] for text in before]
 
     def judged(rules: list[str], rule: str) -> Tried | None:
         """The rule as one of several; None if it merges nothing."""
@@ -405,11 +412,10 @@ def _counters(table: StepTable) -> list[str]:
     values: dict[str, dict[int, float]] = defaultdict(dict)  # by context, then by code of the text
     several = {"#"}  # no words, or in one text twice: which number is it?
     for code, text in enumerate(table.state.values):
-        for match in NUMBER.finditer(TIME.sub("#", text)):
-            words = context(match)
+        for match, words in numbers(TIME.sub("#", text)):
             if code in values[words] or "@" in words:
                 several.add(words)
-            values[words][code] = float(match["number"])
+            values[words][code] = float(match[0])
     trajectory, found = table.trajectory.codes, []
     for words in sorted(values.keys() - several):
         if len(values[words]) >= COMMON * table.state.values.size:

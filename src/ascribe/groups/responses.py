@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import Any
 from warnings import catch_warnings, simplefilter
 
+from ascribe.steps.errors import InputError
 from ascribe.steps.strict_json import canonical, loads
 
 ARGUMENTS = ("arguments", "parameters")
@@ -92,15 +93,15 @@ def name_and_arguments(value: Any, *, strict: bool = True) -> tuple[str, dict[st
     if isinstance(value, dict) and isinstance(value.get("function"), dict):
         # Servers put ids and other keys next to ``function``.
         if strict and not value.keys().isdisjoint({"name", *ARGUMENTS}):
-            raise ValueError("a part of the call stands outside of its function")
+            raise InputError("a part of the call stands outside of its function")
         value = value["function"]
     if not isinstance(value, dict):
-        raise ValueError("a call is an object")
+        raise InputError("a call is an object")
     keys = [key for key in ARGUMENTS if key in value]
     if strict and len(keys) > 1:
-        raise ValueError("the arguments are given twice")
+        raise InputError("the arguments are given twice")
     if strict and (unknown := sorted(value.keys() - {"name", "id", "type", *ARGUMENTS})):
-        raise ValueError(f"the key {unknown[0][:40]!r} belongs to no call")
+        raise InputError(f"the key {unknown[0][:40]!r} belongs to no call")
     name, arguments = value.get("name"), value[keys[0]] if keys else {}
     if isinstance(arguments, str):
         if strict and not arguments.strip():
@@ -108,11 +109,11 @@ def name_and_arguments(value: Any, *, strict: bool = True) -> tuple[str, dict[st
         try:
             arguments = loads(arguments)
         except ValueError as error:
-            raise ValueError(f"the arguments are not JSON: {error}") from None
+            raise InputError(f"the arguments are not JSON: {error}") from None
     if not isinstance(name, str) or not name:
-        raise ValueError("a call has no name")
+        raise InputError("a call has no name")
     if not isinstance(arguments, dict):
-        raise ValueError("the arguments are not an object")
+        raise InputError("the arguments are not an object")
     return name, arguments
 
 
@@ -249,6 +250,9 @@ def _readable_calls(text: str) -> str:
 
 def _call_texts(text: str) -> tuple[list[str], int]:
     """The JSON of calls, and the number of opening tags; 0 if the response is JSON as a whole."""
+    if "<" not in text:  # as most are
+        outside = text.strip()
+        return [outside] if outside.startswith(("{", "[")) else [], 0
     _, parts = split_thoughts(text)
     bodies, opened = tag_bodies(parts, "tool_call")
     outside = "\n".join(parts).strip()

@@ -8,6 +8,7 @@ from ascribe.groups import Groups
 from ascribe.groups.exact import exact
 from ascribe.steps import segments
 from ascribe.steps.arrays import Ints, Objects
+from ascribe.steps.errors import MissingPackageError
 from ascribe.steps.hints import install
 
 
@@ -47,8 +48,8 @@ def _first_fit(texts: list[str], threshold: float) -> list[int]:
     try:
         from rapidfuzz.distance import LCSseq
     except ImportError as error:
-        raise ImportError(
-            f"similarity grouping needs rapidfuzz; install it with: {install('similar')}"
+        raise MissingPackageError(
+            "similarity grouping needs rapidfuzz", hint=f"install it with: {install('similar')}"
         ) from error
 
     founders: list[str] = []

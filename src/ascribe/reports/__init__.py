@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from ascribe import __version__
-from ascribe.decisions import Decisions, decisions
+from ascribe.decisions import Decisions, find_decisions
 from ascribe.estimators import DEFAULT, Recipe, as_recipe
 from ascribe.reports.browse import browser, packed
 from ascribe.reports.compare import RecipeComparison, two_recipes
@@ -20,6 +20,7 @@ from ascribe.reports.text import safe, visible
 from ascribe.reports.verdict import ReportVerdict, judge
 from ascribe.reports.write import COLOURS, theme, write_figures, write_page, write_tables
 from ascribe.steps.balance import Balance
+from ascribe.steps.errors import InputError
 from ascribe.steps.files import Progress
 from ascribe.steps.problems import one_line
 from ascribe.steps.table import StepTable
@@ -172,7 +173,7 @@ def html_file(path: str | Path) -> Path:
     """The path of a page; ``ValueError`` if its suffix says that it is something else."""
     path = Path(path)
     if path.suffix not in (".html", ".htm"):
-        raise ValueError(f"a report is an HTML page: give {one_line(path)} the suffix .html")
+        raise InputError(f"a report is an HTML page: give {one_line(path)} the suffix .html")
     return path
 
 
@@ -274,7 +275,7 @@ def picture(
     credited = credit_batches(batches, recipe, group_size)
     progress(0.5)
     sources = tuple(dict.fromkeys(batch.path for batch in batches))
-    found = decisions(credited.table, won=credited.won, rewritten=credited.rewritten)
+    found = find_decisions(credited.table, won=credited.won, rewritten=credited.rewritten)
     facts = gather(credited, found, sources, batches[0].arguments if len(sources) == 1 else ())
     progress(0.8)
     other = None if against is None else credit_batches(batches, against, group_size)

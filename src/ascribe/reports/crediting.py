@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.diagnostics import Diagnosis, diagnose
 from ascribe.estimators import Recipe
 from ascribe.estimators.assign import assign
 from ascribe.estimators.credit import Credit
+from ascribe.estimators.diagnostics import Diagnosis, diagnose
 from ascribe.groups.exact import exact
 from ascribe.reports.reading import Batch, refused
 from ascribe.steps.arrays import Bools, Floats, Ints, Objects

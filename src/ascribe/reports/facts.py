@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from ascribe.decisions import Decision, Decisions
-from ascribe.diagnostics import Diagnosis, credit_per_tool, diagnose, wilson
 from ascribe.estimators import Recipe
 from ascribe.estimators.credit import Reason
+from ascribe.estimators.diagnostics import Diagnosis, credit_per_tool, diagnose, wilson
 from ascribe.groups.cluster import collapsed
 from ascribe.reports.crediting import Credited
 from ascribe.reports.deciding import contradicted
+from ascribe.reports.situations import Placed, place
 from ascribe.reports.states import StateView, state_views
 from ascribe.reports.text import natural
-from ascribe.situations import Placed, place
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.check import Arranged, no_response, penalty_only

@@ -116,7 +116,7 @@ def read_batches(
     import pyarrow as pa
 
     from ascribe.archives import is_archive
-    from ascribe.sessions.formats import CHECKED_COLUMNS, Imported, read_rollouts
+    from ascribe.sessions.formats import CHECKED_COLUMNS, Imported, read
 
     known = [name for name in KNOWN_COLUMNS if fingerprints or name != "fingerprint"]
     wanted = {*known, WON, TRAINED, REWRITTEN, *CHECKED_COLUMNS}.__contains__
@@ -131,7 +131,7 @@ def read_batches(
             if is_archive(str(path), memory):
                 batches += _sampled(path, memory // len(files), wanted, sessions)
                 continue
-            rollouts = read_rollouts(path, wanted=wanted, columns=columns, **sessions)
+            rollouts = read(path, wanted=wanted, columns=columns, **sessions)
         except TableError as error:
             raise RefusedFileError(path, error.problems) from error
         split = [replace(batch, balance=rollouts.balance) for batch in _split(path, rollouts)]

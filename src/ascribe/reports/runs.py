@@ -9,6 +9,7 @@ from ascribe.engines import training_recipe
 from ascribe.engines.metrics import HELD_OUT as HELD_OUT_METRIC
 from ascribe.engines.metrics import THRESHOLD, evaluation_summary, read_metrics
 from ascribe.estimators import DEFAULT, Recipe
+from ascribe.steps.errors import InputError
 from ascribe.steps.strict_yaml import read_yaml
 
 SUCCESS, HELD_OUT = "success", "held_out"
@@ -112,16 +113,16 @@ def _read_config(path: Path) -> RunConfig:
     method, preset = recipe.get("name", DEFAULT), recipe.get("preset")
     threshold = evaluation.get("threshold", THRESHOLD)
     if not isinstance(method, str) or not isinstance(preset, str | None):
-        raise ValueError(f"{path}: recipe.name and recipe.preset must be text")
+        raise InputError(f"{path}: recipe.name and recipe.preset must be text")
     if not isinstance(threshold, int | float):
-        raise ValueError(f"{path}: evaluation.threshold must be a number, not {threshold!r}")
+        raise InputError(f"{path}: evaluation.threshold must be a number, not {threshold!r}")
     return RunConfig(method, preset, parameters, threshold)
 
 
 def _section(document: Any, name: str, path: Path) -> dict[str, Any]:
     section = document.get(name) if isinstance(document, dict) else document
     if not isinstance(section, dict | None):
-        raise ValueError(f"{path}: {name} must hold keys and values")
+        raise InputError(f"{path}: {name} must hold keys and values")
     return section or {}
 
 

@@ -21,6 +21,7 @@ from typing import Any
 from ascribe.reports.figures import Figure
 from ascribe.reports.text import embedded
 from ascribe.steps.atomic import replacing, write_file
+from ascribe.steps.errors import MissingPackageError
 from ascribe.steps.hints import install
 
 SCRIPTS = ("base.js", "browser.js", "decisions.js", "main.js")
@@ -118,7 +119,7 @@ def _vega() -> Any:
     try:
         return import_module("vl_convert")
     except ImportError as error:
-        raise ImportError(f"a report needs Vega-Lite: {install('report')}") from error
+        raise MissingPackageError(f"a report needs Vega-Lite: {install('report')}") from error
 
 
 @cache

@@ -28,6 +28,7 @@ from ascribe.sessions.sequences import Decoder, common
 from ascribe.sessions.spans import Spans, as_numpy
 from ascribe.sessions.tables import from_messages
 from ascribe.steps.arrays import Bools, Brief, Ints
+from ascribe.steps.errors import InputError
 from ascribe.steps.table import StepTable
 
 SHORTEST_HEAD = 4
@@ -179,11 +180,11 @@ def from_calls(
         task = call.get("group") if groups is None else groups.get(session)
         task = session.rpartition(":")[0] if task is None else str(task)
         if not task:
-            raise ValueError(f"session {session!r} has no task; give group={{session: task}}")
+            raise InputError(f"session {session!r} has no task", hint="give group={session: task}")
         if tasks.setdefault(session, task) != task:
-            raise ValueError(
-                f"session {session!r} has the tasks {tasks[session]!r} and {task!r}; give each "
-                "session a name of its own"
+            raise InputError(
+                f"session {session!r} has the tasks {tasks[session]!r} and {task!r}",
+                hint="give each session a name of its own",
             )
         conversations.append(
             Conversation(
@@ -198,9 +199,12 @@ def from_calls(
         )
     for each in conversations:
         if not each.steps:
-            raise ValueError(
-                f"a response_message of session {each.trajectory!r} has the role "
-                f"{each.messages[-1].get('role')!r}; it must be the assistant's"
+            raise InputError(
+                (
+                    f"a response_message of session {each.trajectory!r} has the role "
+                    f"{each.messages[-1].get('role')!r}"
+                ),
+                hint="it must be the assistant's",
             )
     table = from_messages(conversations, state=state)
     return table, merge(prompts, responses, sessions)
@@ -208,7 +212,7 @@ def from_calls(
 
 def _field(call: Mapping[str, Any], name: str) -> Any:
     if call.get(name) is None:
-        raise ValueError(f"a call has no {name}; it has {', '.join(map(str, call))}")
+        raise InputError(f"a call has no {name}", hint=f"it has {', '.join(map(str, call))}")
     return call[name]
 
 
@@ -253,5 +257,5 @@ def _chats_of_tokens(
 def _ids(values: Any) -> Ints:
     ids = np.asarray(as_numpy(values))
     if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
-        raise ValueError("token ids must be a list of integers for each prompt and each response")
+        raise InputError("token ids must be a list of integers for each prompt and each response")
     return ids.astype(np.int64)

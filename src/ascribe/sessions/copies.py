@@ -1,23 +1,29 @@
 """Sessions that a log holds twice: what proves it, and which ones are equal in words alone.
 
 Two attempts at a task may say the same word for word, above all short ones. They do not have the
-same call ids, times to a fraction of a second, or log-probabilities; a session that shares these
-with an earlier one is a copy of it, whatever it is called.
+same call ids, or times to a fraction of a second, unless all sessions of a batch were given one
+time; nor do they say the same where its log-probabilities are so low that it is said only once. A
+session that shares these with an earlier one is a copy of it, whatever it is called. Where that
+holds for whatever two files have in common and can be told, it holds for the rest, too: one file
+was copied into the other.
 """
 
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from ascribe.sessions.messages import Conversation, Message
 
 RUN = re.compile(r"[0-9A-Za-z]{8,}")
-FRACTION = re.compile(r":\d\d\.\d{3,}")
-"""Fractions of a second in a date."""
+FRACTION = re.compile(r":\d\d\.(?=0*[1-9])\d{3,}")
+"""Fractions of a second in a date, but for whole seconds."""
 
 Session = Sequence[Conversation]
+Proof = tuple[Hashable, ...]
 
 
 @dataclass
@@ -28,32 +34,81 @@ class Copies:
         once: whether sessions that are equal in words alone count once, too.
         first: the first session with each proof.
         worded: the words of the sessions that count.
+        counted: how many of them each file has, by their words and what they earned.
+        timed: the words of the first session with these times; None if others have other words.
+        owners: the file of the first session with each proof.
+        proven: the files that have sessions with these words and a proof.
+        common: for two files, whether sessions with equal words are copies, of those with a proof.
+        matched: how many of a file were taken for copies of those of another.
     """
 
     once: bool = False
     first: dict[Hashable, Session] = field(default_factory=dict)
     worded: set[Hashable] = field(default_factory=set)
+    counted: dict[Hashable, Counter[Path | None]] = field(default_factory=dict)
+    timed: dict[Hashable, Hashable] = field(default_factory=dict)
+    owners: dict[Hashable, Path | None] = field(default_factory=dict)
+    proven: dict[Hashable, set[Path | None]] = field(default_factory=dict)
+    common: dict[tuple[Path | None, Path | None], set[bool]] = field(default_factory=dict)
+    matched: Counter[Hashable] = field(default_factory=Counter)
+
+    def see(self, sessions: Iterable[Session]) -> None:
+        """Compare the times and the files of sessions, before any of their table is judged."""
+        sessions = list(sessions)
+        for session in sessions:
+            if times := _times(session):
+                words = _words(session)
+                if self.timed.setdefault(times, words) != words:
+                    self.timed[times] = None
+        for session in sessions:
+            words, path = _words(session), session[0].path
+            if proofs := [proof for _, proof in self._proofs(session, words)]:
+                of = {self.owners.setdefault(proof, path) for proof in proofs}
+                for other in self.proven.setdefault(words, set()) - {path}:
+                    self.common.setdefault((path, other), set()).add(other in of)
+                self.proven[words].add(path)
 
     def reason(self, session: Session) -> tuple[str, Session]:
         """Why a session is a copy, and of which; nothing and itself, if it is none."""
-        words = _words(session)
-        proofs = list(_proofs(session, words))
+        words, path = _words(session), session[0].path
+        proofs = self._proofs(session, words)
         for why, proof in proofs:
             if proof in self.first:
                 return why, self.first[proof]
+        of_file = self.counted.setdefault((words, earned(session)), Counter())
+        for other, count in of_file.items() if not proofs else ():
+            pair = words, earned(session), path, other
+            if self.common.get((path, other)) == {True} and self.matched[pair] < count:
+                self.matched[pair] += 1
+                return "in a copied file", session
         # What was not said is no evidence: each session without a response counts.
         equal = words in self.worded and any(each.steps for each in session)
         if equal and self.once:
             return "equal to an earlier one in all words", session
         self.first |= dict.fromkeys((proof for _, proof in proofs), session)
+        of_file[path] += 1
         self.worded.add(words)
         return "equal" if equal else "", session
+
+    def _proofs(self, session: Session, words: Hashable) -> list[tuple[str, Proof]]:
+        """What cannot coincide in two sessions, without the time of a batch."""
+        return [
+            (why, proof)
+            for why, proof in _proofs(session, words)
+            if proof[0] != "times" or self.timed.get(proof[-1], words) is not None
+        ]
 
     def replace(self, old: Session, new: Session) -> None:
         """Let another session take the place of an earlier one."""
         for proof, first in self.first.items():
             if first is old:
                 self.first[proof] = new
+
+
+def earned(session: Session) -> float:
+    """What a session earned, by its calls or as a whole."""
+    rewards = {each.reward for each in session if each.reward is not None}
+    return sum(rewards) + sum(sum(filter(None, each.rewards or ())) for each in session)
 
 
 def better(new: Session, old: Session) -> bool:
@@ -72,11 +127,12 @@ def _words(session: Session) -> int:
     parts: list[Hashable] = [session[0].group]
     for number, each in enumerate(session):
         start = max(0, each.context - 1) if number else 0
-        parts += [_said(message) for message in each.messages[start:]]
+        parts += [said(message) for message in each.messages[start:]]
     return hash(tuple(parts))
 
 
-def _said(message: Message) -> Hashable:
+def said(message: Message) -> Hashable:
+    """What a message says and calls, without ids."""
     calls = message.get("tool_calls") or ()
     functions = [c.get("function", c) if isinstance(c, Mapping) else c for c in calls]
     called = tuple(
@@ -86,7 +142,13 @@ def _said(message: Message) -> Hashable:
     return message.get("role"), str(message.get("content")), called
 
 
-def _proofs(session: Session, words: Hashable) -> Iterator[tuple[str, Hashable]]:
+def _times(session: Session) -> tuple[str, ...]:
+    """When the parts of a session were written; empty if no time has fractions of a second."""
+    times = [time for each in session for time in (each.time, *each.times)]
+    return tuple(map(str, times)) if any(map(_is_exact, times)) else ()
+
+
+def _proofs(session: Session, words: Hashable) -> Iterator[tuple[str, Proof]]:
     """What cannot coincide in two sessions, with the reason that it gives."""
     for each in session:
         if each.identity is not None:
@@ -95,8 +157,7 @@ def _proofs(session: Session, words: Hashable) -> Iterator[tuple[str, Hashable]]
     ids = frozenset(filter(_is_random, (name for each in session for name in _ids(each))))
     if ids:
         yield "the same call ids as another", ("ids", words, ids)
-    times = tuple(str(time) for each in session for time in (each.time, *each.times))
-    if any(_is_exact(time) for each in session for time in (each.time, *each.times)):
+    if times := _times(session):
         yield "the same times as another", ("times", words, times)
     marks = tuple(each.logprobs for each in session if each.logprobs)
     if marks:

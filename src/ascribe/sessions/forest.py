@@ -22,6 +22,7 @@ import numpy as np
 from ascribe.groups.responses import name_and_arguments
 from ascribe.sessions.messages import Conversation, Message, action_of, calls_of, text_of
 from ascribe.steps.arrays import Brief
+from ascribe.steps.errors import InputError
 from ascribe.steps.problems import Problem, ProblemKind, counted, one_line
 
 Kind: TypeAlias = Literal["start", "extension", "rewriting", "spawning", "retry", "fork"]
@@ -193,6 +194,13 @@ def message_key(message: Message) -> str:
     return f"{role}\0{text_of(message.get('content')).strip()}"
 
 
+def _keys(conversations: Sequence[Conversation]) -> list[list[str]]:
+    """The keys of all messages; of one that conversations share, made once."""
+    shared = {id(message): message for each in conversations for message in each.messages}
+    keys = {number: message_key(message) for number, message in shared.items()}
+    return [[keys[id(message)] for message in each.messages] for each in conversations]
+
+
 MAIN = "main"
 ASSISTANT = "assistant\0"
 INSTRUCTIONS = ("system\0", "developer\0")
@@ -211,7 +219,7 @@ class _Session:
         known = [0.0 if time is None or untimed else time for time in times]
         self.order = sorted(range(len(known)), key=lambda number: (known[number], number))
         self.rank = {number: rank for rank, number in enumerate(self.order)}
-        self.keys = [[message_key(message) for message in each.messages] for each in conversations]
+        self.keys = _keys(conversations)
         self.prefixes = [_prefixes(keys) for keys in self.keys]
         self._drop_repeats()
         self.places = [each.steps for each in self.conversations]
@@ -307,7 +315,9 @@ class _Session:
         """The conversations by their ids; ``ValueError`` if their parents form a circle."""
         by_id = {each.id: n for n, each in enumerate(self.conversations) if each.id is not None}
         if len(by_id) < sum(each.id is not None for each in self.conversations):
-            raise ValueError("two conversations of a session have the same id; give each its own")
+            raise InputError(
+                "two conversations of a session have the same id", hint="give each its own"
+            )
         done: set[str] = set()
         for name in by_id:
             walk: set[str] = set()
@@ -316,9 +326,9 @@ class _Session:
                 walk.add(each)
                 each = self.conversations[by_id[each]].parent
             if each in walk:
-                raise ValueError(
-                    "conversations of a session name each other as parents in a circle; give each "
-                    "the one before it"
+                raise InputError(
+                    ("conversations of a session name each other as parents in a circle"),
+                    hint="give each the one before it",
                 )
             done |= walk
         return by_id

@@ -8,6 +8,7 @@ tags. Call ids take no part either: servers draw them at random, so no state wou
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -19,6 +20,7 @@ from ascribe.groups.responses import (
     name_and_arguments,
     split_thoughts,
 )
+from ascribe.steps.errors import InputError
 from ascribe.steps.problems import one_line
 from ascribe.steps.strict_json import canonical, loads, without_nan
 
@@ -42,6 +44,8 @@ KNOWN = re.compile(
     "(.*_)?(id|ids|at|reason|timestamp)|name|type|source|model|function|error|usage|metadata"
 )
 """Keys of messages and calls that are read, or say nothing of what was done."""
+PLAIN = {"role", "content", "tool_call_id", "reasoning_content"}
+"""Keys of a message without calls."""
 CALLS = re.compile("(tool|function)_?(call|use|invocation)s?|additional_kwargs|parts", re.I)
 """Keys of other formats that hold calls; the last one is Gemini's."""
 ADVICE = "write OpenAI messages, with tool_calls and results in the role tool"
@@ -65,6 +69,7 @@ class Conversation:
         terminated: whether the environment ended the episode.
         truncated: whether a limit cut the episode; then it does not count as terminated.
         agent: who acts, in a team or as a sub-agent.
+        agents: who acts in each step of a team, if the conversation is that of all.
         version: the policy's version.
         states: a key for each step, for ``state="key"``.
         context: how many of the first messages are history alone: what a call was shown, or turns
@@ -100,6 +105,7 @@ class Conversation:
     terminated: bool = True
     truncated: bool = False
     agent: str | None = None
+    agents: Sequence[str | None] | None = None
     version: str | None = None
     states: Sequence[str | None] | None = None
     context: int = 0
@@ -117,61 +123,95 @@ class Conversation:
     path: Path | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def steps(self) -> list[int]:
         """The places in ``messages`` of the messages that are steps."""
         places = range(self.context, len(self.messages))
         return [place for place in places if self.messages[place].get("role") == "assistant"]
 
-    def check(self) -> None:
-        """Raise ``ValueError`` for a message that is not read, with its place."""
+    def check(self, checked: set[int] | None = None) -> None:
+        """Raise ``ValueError`` for a message that is not read, with its place.
+
+        ``checked`` has the identities of messages that other conversations share and that were
+        checked before; it gets those of this one.
+        """
+        known = set() if checked is None else checked
         for place, message in enumerate(self.messages):
+            if id(message) in known:
+                continue
+            known.add(id(message))
             try:
                 check_form(message)
                 split_content(message.get("content"))
             except ValueError as error:
                 where = f"conversation {self.group}/{self.trajectory}, message {place}"
-                raise ValueError(f"{where}: {error}") from None
+                if isinstance(error, InputError):
+                    raise error.within(where) from None
+                raise InputError(str(error), where) from None
 
     def step_rewards(self) -> list[float] | None:
         """The reward of each step, if there are such; ``ValueError`` if one is missing."""
         if self.rewards is None or all(reward is None for reward in self.rewards):
             return None
         if len(self.rewards) != len(self.steps):
-            raise ValueError(
-                f"conversation {self.group}/{self.trajectory} has {len(self.rewards)} rewards for "
-                f"{len(self.steps)} messages of the assistant; give one for each, None where there "
-                "is none"
+            raise InputError(
+                (
+                    f"conversation {self.group}/{self.trajectory} has "
+                    f"{len(self.rewards)} rewards for {len(self.steps)} messages of the "
+                    "assistant"
+                ),
+                hint="give one for each, None where there is none",
             )
         return [0.0 if reward is None else float(reward) for reward in self.rewards]
 
 
+def changed(conversation: Conversation, **values: Any) -> Conversation:
+    """The conversation with other values of some fields; ``replace`` takes ten times as long."""
+    copy = object.__new__(Conversation)
+    vars(copy).update(vars(conversation) | values)
+    if not values.keys().isdisjoint({"messages", "context"}):
+        vars(copy).pop("steps", None)
+    return copy
+
+
 def check_form(message: Any) -> None:
     """Raise ``ValueError`` for a message in another form, or with calls that are not read."""
+    if type(message) is dict and message.keys() <= PLAIN and message.get("role") in ROLES:
+        return  # as most are, and all that readers have converted but calls
     if not isinstance(message, Mapping):
-        raise ValueError(f"it is a {type(message).__name__}, not a mapping; give it as plain data")
+        raise InputError(
+            f"it is a {type(message).__name__}, not a mapping", hint="give it as plain data"
+        )
     if (role := message.get("role")) not in ROLES:
-        raise ValueError(f"its role is {role!r}; there are: {', '.join(ROLES)}")
+        raise InputError(f"its role is {role!r}", hint=f"there are: {', '.join(ROLES)}")
     keys, calls = _unknown(message), calls_of(message)
     empty = keys and role == "assistant" and not action_of(message)
     if calls or not (empty or message.get("content") is None):
         keys = [key for key in keys if CALLS.fullmatch(key)]
     if keys:
         form = ": these are Gemini contents" if "parts" in keys else ""
-        raise ValueError(f"its {', '.join(keys)} would be left unread{form}; {ADVICE}")
+        raise InputError(f"its {', '.join(keys)} would be left unread{form}", hint=f"{ADVICE}")
 
 
 def _unknown(values: Mapping[str, Any]) -> list[str]:
     """The keys of texts, lists and objects that are not known."""
     keys = [str(k) for k, v in values.items() if v and isinstance(v, str | list | Mapping)]
-    return [one_line(key, 40) for key in keys if not KNOWN.fullmatch(key)]
+    is_known = [_is_known(key) if len(key) < 40 else KNOWN.fullmatch(key) for key in keys]
+    return [one_line(key, 40) for key, known in zip(keys, is_known, strict=True) if not known]
+
+
+@lru_cache(maxsize=1024)
+def _is_known(key: str) -> bool:
+    return KNOWN.fullmatch(key) is not None
 
 
 def calls_of(message: Message) -> list[tuple[str, Any, Any]]:
     """The name, the arguments and the id of each call; ``ValueError`` if one is not read."""
     calls = message.get("tool_calls") or list(filter(None, [message.get("function_call")]))
     if not isinstance(calls, list):
-        raise ValueError(f"its tool_calls are a {type(calls).__name__}; give a list of calls")
+        raise InputError(
+            f"its tool_calls are a {type(calls).__name__}", hint="give a list of calls"
+        )
     return [_read_call(call) for call in calls]
 
 
@@ -185,7 +225,7 @@ def _read_call(value: Any) -> tuple[str, Any, Any]:
     keys = _unknown(whole) if all(whole.get(key) is None for key in ARGUMENTS) else []
     if keys or not name or not isinstance(name, str):
         there = ", ".join(one_line(key, 40) for key in whole) or "nothing"
-        raise ValueError(f"a call needs a name and arguments, and has {there}; {ADVICE}")
+        raise InputError(f"a call needs a name and arguments, and has {there}", hint=f"{ADVICE}")
     return name, next((whole[key] for key in ARGUMENTS if whole.get(key)), {}), call.get("id")
 
 
@@ -246,7 +286,7 @@ def split_content(content: Any) -> tuple[str, str]:
             texts.append(f"[{kind} {digest.hexdigest()}]")
         else:
             shown = one_line(kind, 40)
-            raise ValueError(
-                f"part {place} of the content is {shown!r}, which is not read; {ADVICE}"
+            raise InputError(
+                f"part {place} of the content is {shown!r}, which is not read", hint=f"{ADVICE}"
             )
     return "\n".join(texts), "\n".join(thoughts)

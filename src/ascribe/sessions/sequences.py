@@ -24,6 +24,7 @@ from ascribe.groups.responses import tag_bodies
 from ascribe.sessions.messages import State, action_of_text
 from ascribe.sessions.spans import Spans, as_numpy
 from ascribe.steps.arrays import Bools, Floats, Ints
+from ascribe.steps.errors import InputError
 from ascribe.steps.hints import unknown
 from ascribe.steps.problems import Problem, ProblemKind
 from ascribe.steps.table import Coded, StepTable
@@ -108,11 +109,11 @@ def from_sequences(
         ['1 2', '3', '4']
     """
     if sum(rewards is not None for rewards in (reward, turn_rewards, token_rewards)) != 1:
-        raise ValueError("give exactly one of reward, turn_rewards and token_rewards")
+        raise InputError("give exactly one of reward, turn_rewards and token_rewards")
     if state not in get_args(State):
-        raise ValueError(unknown("state", state, get_args(State)))
+        raise unknown("state", state, get_args(State))
     if (keys is not None) != (state == "key"):
-        raise ValueError("keys are the states of state='key': give both, or neither")
+        raise InputError("keys are the states of state='key': give both, or neither")
 
     batch = _batch(tokens, mask, attention_mask)
     episode, groups, names = _episodes(group, trajectory, batch.lengths.size)
@@ -200,7 +201,7 @@ class _Batch:
         broken = np.flatnonzero(stop - first != end - start)
         if broken.size:
             number = sequence[broken[0]]
-            raise ValueError(f"sequence {number} has padding inside a run of the model's tokens")
+            raise InputError(f"sequence {number} has padding inside a run of the model's tokens")
         return first, stop
 
 
@@ -232,11 +233,11 @@ def _flat(
         rows = values.unbind() if getattr(values, "is_nested", False) else values
         arrays = [np.asarray(as_numpy(each)) for each in rows]
         if any(array.ndim != 1 for array in arrays):
-            raise ValueError(f"{name} must be (sequences, columns), or one list per sequence")
+            raise InputError(f"{name} must be (sequences, columns), or one list per sequence")
         flat = np.concatenate(arrays, dtype=dtype, casting="unsafe") if arrays else np.zeros(0)
         sizes = np.array([array.size for array in arrays], dtype=np.int64)
     if lengths is not None and not np.array_equal(sizes, lengths):
-        raise ValueError(f"{name} must have as many sequences and columns as tokens")
+        raise InputError(f"{name} must have as many sequences and columns as tokens")
     return flat.astype(dtype, copy=False), sizes
 
 
@@ -246,7 +247,7 @@ def _episodes(
     """The episode of each sequence as a label (-1: none), the groups, the names of the episodes."""
     members = range(count) if trajectory is None else trajectory
     if len(group) != count or len(members) != count:
-        raise ValueError(f"{len(group)} groups and {len(members)} episodes for {count} sequences")
+        raise InputError(f"{len(group)} groups and {len(members)} episodes for {count} sequences")
     tasks = [None if name is None else str(name) for name in group]
     pairs = zip(tasks, members, strict=True)
     names = Coded.encode([None if task is None else f"{task}/{name}" for task, name in pairs])
@@ -356,12 +357,15 @@ def _per_run(name: str, values: Sequence[Sequence[Any]], runs: _Runs) -> npt.NDA
     """One value for each run, from a list for each sequence."""
     sizes = np.array([len(each) for each in values], dtype=np.int64)
     if sizes.size != runs.turns.size:
-        raise ValueError(f"{name} has {sizes.size} lists for {runs.turns.size} sequences")
+        raise InputError(f"{name} has {sizes.size} lists for {runs.turns.size} sequences")
     wrong = np.flatnonzero(sizes != runs.turns)
     if wrong.size:
-        raise ValueError(
-            f"{name} has {sizes[wrong[0]]} values for the {runs.turns[wrong[0]]} runs of sequence "
-            f"{wrong[0]}; give one for each run of ones in the mask"
+        raise InputError(
+            (
+                f"{name} has {sizes[wrong[0]]} values for the {runs.turns[wrong[0]]} "
+                f"runs of sequence {wrong[0]}"
+            ),
+            hint="give one for each run of ones in the mask",
         )
     flat = np.empty(sizes.sum(), dtype=object)
     flat[:] = [value for each in values for value in each]
@@ -372,15 +376,15 @@ def _final(reward: Any, episode: Ints, names: npt.NDArray[Any]) -> Floats:
     """The final reward of each episode."""
     values = np.asarray(as_numpy(reward), dtype=np.float64)
     if values.shape != episode.shape:
-        raise ValueError(f"reward has shape {values.shape} for {episode.size} sequences")
+        raise InputError(f"reward has shape {values.shape} for {episode.size} sequences")
     stated = np.flatnonzero((episode >= 0) & ~np.isnan(values))
     final = np.full(names.size, np.nan)
     final[episode[stated]] = values[stated]
     differ = stated[final[episode[stated]] != values[stated]]
     if differ.size:
-        raise ValueError(
-            f"the sequences of episode {names[episode[differ[0]]]} have different final rewards; "
-            "give that of the episode to each of them or NaN to some, or use turn_rewards"
+        raise InputError(
+            (f"the sequences of episode {names[episode[differ[0]]]} have different final rewards"),
+            hint=("give that of the episode to each of them or NaN to some, or use turn_rewards"),
         )
     return final
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ascribe.steps.arrays import Brief, Floats, Ints
+from ascribe.steps.errors import InputError
 from ascribe.steps.hints import unknown
 from ascribe.steps.table import StepTable
 
@@ -81,7 +82,7 @@ class Spans(Brief):
         outside = np.flatnonzero(((start < 0) | (end > width)) & (start < end))
         if outside.size and not cut:
             row = outside[0]
-            raise ValueError(
+            raise InputError(
                 f"{outside.size:,} steps have tokens outside of the {width:,} columns; the first "
                 f"is in sequence {self.sequence[row]}, columns {start[row]:,} to {end[row]:,}. "
                 "Make the array wider, or pass cut=True to lose these tokens"
@@ -131,7 +132,7 @@ def spread(credit: Any, spans: Spans, *, divide: bool = False, like: Any = None)
     count[::2] = np.append(first[rows], bounds[-1]) - np.append(0, (first + size)[rows])
     if count.min() < 0:
         number = spans.sequence[rows[np.flatnonzero(count[::2] < 0)[0] - 1]]
-        raise ValueError(f"two steps share tokens of sequence {number}")
+        raise InputError(f"two steps share tokens of sequence {number}")
     if like is not None:
         value = value.astype(_precision(like))
     flat = np.repeat(value, count)
@@ -142,9 +143,9 @@ def spread(credit: Any, spans: Spans, *, divide: bool = False, like: Any = None)
         return [flat[i:j] for i, j in pairwise(bounds)]
     shape = (spans.lengths.size, spans.width)
     if getattr(like, "ndim", 0) == 2 and tuple(like.shape) != shape:
-        raise ValueError(
-            f"the spans are of an array of shape {shape}, like has {tuple(like.shape)}; "
-            "Spans.pad moves them to another width"
+        raise InputError(
+            (f"the spans are of an array of shape {shape}, like has {tuple(like.shape)}"),
+            hint="Spans.pad moves them to another width",
         )
     return flat.reshape(shape)
 
@@ -184,7 +185,7 @@ def loss_weights(
         [0.67, 2.0]
     """
     if loss not in get_args(Loss):
-        raise ValueError(unknown("loss", loss, get_args(Loss)))
+        raise unknown("loss", loss, get_args(Loss))
     rows = spans.lengths.size
     size = spans.end - spans.start
     session = np.full(rows, -1, dtype=np.int64)
@@ -196,7 +197,7 @@ def loss_weights(
     if mask is not None:
         counted = np.array([np.count_nonzero(as_numpy(each)) for each in mask], dtype=np.float64)
         if counted.size != rows:
-            raise ValueError(f"the mask has {counted.size} rows for {rows} sequences")
+            raise InputError(f"the mask has {counted.size} rows for {rows} sequences")
     weights = np.zeros(rows)
     held = np.flatnonzero(tokens)
     share = {"token-mean": counted.sum(), "row-mean": rows * counted[held], "row-sum": rows}[loss]
@@ -227,7 +228,7 @@ def per_turn(credit: Any, spans: Spans) -> list[Floats]:
 def _advantages(credit: Any, spans: Spans) -> Floats:
     advantage = np.asarray(as_numpy(getattr(credit, "advantage", credit)), dtype=np.float64)
     if advantage.shape != (len(spans),):
-        raise ValueError(
+        raise InputError(
             f"advantages of shape {advantage.shape} for the spans of {len(spans)} rows"
         )
     return advantage

@@ -3,17 +3,19 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from itertools import accumulate
+from json.encoder import encode_basestring
 from typing import Any, get_args
 
 import numpy as np
 
 from ascribe.sessions.forest import MAIN, Forest, Position, link, message_key
 from ascribe.sessions.messages import Conversation, Message, State, action_of, text_of
+from ascribe.steps.errors import InputError
 from ascribe.steps.hints import unknown
-from ascribe.steps.strict_json import canonical
-from ascribe.steps.table import MISSING_STEP, StepTable
+from ascribe.steps.table import MISSING_STEP, StepTable, read_column
 
 
 def from_messages(
@@ -45,14 +47,20 @@ def from_messages(
     for each in conversations:
         each.check()
     if conversations and not any(each.steps for each in conversations):
-        raise ValueError("no message has the role assistant; check the messages")
+        raise InputError("no message has the role assistant", hint="check the messages")
     return to_table(link(conversations), state)
 
 
 def to_table(forest: Forest, state: State) -> StepTable:
     """The table of linked conversations; arguments and errors of ``from_messages``."""
-    if state not in get_args(State):
-        raise ValueError(unknown("state", state, get_args(State)))
+    return to_tables(forest, [state])[state]
+
+
+def to_tables(forest: Forest, choices: Sequence[State]) -> dict[State, StepTable]:
+    """A table for each choice of the state; they share all other columns."""
+    for state in choices:
+        if state not in get_args(State):
+            raise unknown("state", state, get_args(State))
     owners = owners_of_rows(forest.conversations)
     silent = owners[len(forest.decisions) :]
     decisions = [*forest.decisions, *(Position(-1, 0, each.agent or MAIN, None) for each in silent)]
@@ -62,26 +70,34 @@ def to_table(forest: Forest, state: State) -> StepTable:
         if name not in last or decisions[last[name]].step < decision.step:
             last[name] = row
         if (other := owners[last[name]].group) != owners[row].group:
-            raise ValueError(
-                f"a session of group {other} and one of group {owners[row].group} are both called "
-                f"{name}; give one of them another name"
+            raise InputError(
+                (
+                    f"a session of group {other} and one of group {owners[row].group} "
+                    f"are both called {name}"
+                ),
+                hint="give one of them another name",
             )
     ends = np.zeros(len(owners), dtype=np.bool_)
     ends[list(last.values())] = True
     cut = np.array([each.truncated for each in owners], dtype=np.bool_)
     finished = np.array([each.terminated for each in owners], dtype=np.bool_)
-    states, actions = _states(forest, state)
+    states, actions = _states(forest, choices)
     columns: dict[str, Any] = {
         "group": [each.group for each in owners],
         "trajectory": names,
         "step": np.array([each.step for each in decisions], dtype=np.int64),
-        "state": states + [None] * len(silent),
+        "state": states[choices[0]] + [None] * len(silent),
         "action": [*actions, *[None] * len(silent)],
         "reward": session_rewards(forest.conversations, last),
         "terminated": ends & finished & ~cut,
         "truncated": ends & cut,
     }
+    teams = [name for each in forest.conversations for name in each.agents or each.steps]
     agents = [each.agent for each in decisions]
+    agents[: len(teams)] = [
+        known if isinstance(name, int) else name or MAIN
+        for known, name in zip(agents, teams, strict=False)
+    ]
     if any(each.agent for each in owners) or set(agents) - {MAIN}:
         columns["agent"] = agents
     tasks = [each.task for each in owners]
@@ -93,7 +109,13 @@ def to_table(forest: Forest, state: State) -> StepTable:
     parents = [MISSING_STEP if d.parent is None else d.parent for d in decisions]
     if set(parents) - {MISSING_STEP}:
         columns["parent"] = np.array(parents, dtype=np.int64)
-    return StepTable.from_columns(columns)
+    table = StepTable.from_columns(columns)
+    others = {
+        each: read_column("state", [*states[each], *[None] * len(silent)]) for each in choices[1:]
+    }
+    return {choices[0]: table} | {
+        each: replace(table, state=column) for each, column in others.items()
+    }
 
 
 def owners_of_rows(conversations: Sequence[Conversation]) -> list[Conversation]:
@@ -125,16 +147,21 @@ def session_rewards(
             sums[name] += sum(values)
         rewards += [0.0] * len(each.steps) if values is None else values
         if each.reward is not None and final.setdefault(name, each.reward) != each.reward:
-            raise ValueError(
-                f"conversations of session {name} have different final rewards, "
-                f"{final[name]:g} and {each.reward:g}; give that of the session, or rewards of "
-                "its steps"
+            raise InputError(
+                (
+                    f"conversations of session {name} have different final rewards, "
+                    f"{final[name]:g} and {each.reward:g}"
+                ),
+                hint="give that of the session, or rewards of its steps",
             )
     for name in final.keys() & sums.keys():
         if not math.isclose(final[name], sums[name], abs_tol=1e-9):
-            raise ValueError(
-                f"session {name} has the final reward {final[name]:g}, but those of its steps sum "
-                f"to {sums[name]:g}; give either, or add the final one to that of the last step"
+            raise InputError(
+                (
+                    f"session {name} has the final reward {final[name]:g}, but those of "
+                    f"its steps sum to {sums[name]:g}"
+                ),
+                hint="give either, or add the final one to that of the last step",
             )
     rewards += [0.0] * (max(last.values(), default=-1) + 1 - len(rewards))
     for name in last.keys() - sums.keys():
@@ -142,12 +169,15 @@ def session_rewards(
     return rewards
 
 
-def _states(forest: Forest, state: State) -> tuple[list[str | None], list[str]]:
-    """The state and the action of each step."""
+def _states(
+    forest: Forest, choices: Sequence[State]
+) -> tuple[dict[State, list[str | None]], list[str]]:
+    """The states of each step, for each choice, and its action."""
     bounds = [0, *accumulate(len(each.steps) for each in forest.conversations)]
-    states: list[str | None] = [None] * bounds[-1]
+    states: dict[State, list[str | None]] = {each: [None] * bounds[-1] for each in choices}
     actions: list[str] = [""] * bounds[-1]
-    by_history = state == "history"
+    by_history = "history" in choices
+    shown = [(states[each], each == "tool") for each in choices if each in ("observation", "tool")]
     histories: dict[int, Any] = {}  # of the rows that another conversation follows
     followed = {begins.previous for begins in forest.links if begins}
     owner = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds)).tolist()
@@ -163,39 +193,64 @@ def _states(forest: Forest, state: State) -> tuple[list[str | None], list[str]]:
         since: list[Message] = []
         call_order = _call_order(each.messages[start - 1]) if start else {}
         row = bounds[number]
+        spoken: dict[str | None, int] = {}
         for place in range(start, len(each.messages)):
             message = each.messages[place]
             if message.get("role") != "assistant":
                 since.append(message)
                 continue
-            observation = [
-                (str(m.get("role")), text_of(m.get("content")))
-                for m in _in_order(since, call_order)
-            ]
-            action = action_of(message)
+            name = each.agents[row - bounds[number]] if each.agents else None
+            since = _heard(each.messages[spoken.get(name, start) : place]) if name else since
+            spoken[name] = place + 1
+            if by_history or place >= each.context:
+                action = action_of(message)
+                observation = [
+                    (str(m.get("role")), text_of(m.get("content")))
+                    for m in (_in_order(since, call_order) if call_order else since)
+                ]
             if by_history:
-                history.update(canonical(observation).encode(errors="replace"))
+                history.update(f"[{','.join(map(_pair, observation))}]".encode(errors="replace"))
+                if place >= each.context:
+                    states["history"][row] = history.hexdigest()
+                history.update(_pair(("assistant", action)).encode(errors="replace"))
             if place >= each.context:
-                shown = "" if by_history else _shown(observation, state == "tool")
-                states[row] = history.hexdigest() if by_history else shown
+                before = row - 1 if row > bounds[number] else begins.previous
+                for column, tools in shown:
+                    kept = column[before] if before >= 0 else ""  # nothing new was shown
+                    column[row] = _shown(observation, tools) if observation else kept
                 actions[row] = action
-            if by_history:
-                history.update(canonical(["assistant", action]).encode(errors="replace"))
-            if place >= each.context:
                 if row in followed:
                     histories[row] = history.copy()
                 row += 1
             call_order, since = _call_order(message), []
-        if state == "key":
+        if "key" in choices:
             keys = each.states
             if keys is None or len(keys) != row - bounds[number]:
-                raise ValueError(
-                    f"conversation {each.group}/{each.trajectory} has "
-                    f"{'no' if keys is None else len(keys)} states for {row - bounds[number]} "
-                    "messages of the assistant; give a key for each"
+                raise InputError(
+                    (
+                        f"conversation {each.group}/{each.trajectory} has "
+                        f"{('no' if keys is None else len(keys))} states for "
+                        f"{row - bounds[number]} messages of the assistant"
+                    ),
+                    hint="give a key for each",
                 )
-            states[bounds[number] : row] = keys
+            states["key"][bounds[number] : row] = keys
     return states, actions
+
+
+def _heard(messages: Sequence[Message]) -> list[Message]:
+    """Messages as an agent of a team is shown them: what others said is a user's."""
+    return [
+        {"role": "user", "content": f"{each.get('name')}: {action_of(each)}"}
+        if each.get("role") == "assistant"
+        else each
+        for each in messages
+    ]
+
+
+def _pair(texts: tuple[str, str]) -> str:
+    """Two texts as canonical JSON, in a fraction of the time that it takes for any value."""
+    return f"[{encode_basestring(texts[0])},{encode_basestring(texts[1])}]"
 
 
 def _new_messages(each: Conversation, before: Conversation) -> int:

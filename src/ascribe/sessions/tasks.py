@@ -1,7 +1,7 @@
 """Tasks that share a name: files of different benchmarks may both number theirs from 0."""
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,23 +20,32 @@ class Questions:
     Attributes:
         named: what a task with this name and question is called.
         first: the first task with each name, where a benchmark says which it is.
+        asked: the questions of each name in each file, with how many sessions have them; of earlier
+            tables, too, since a file may begin in one and end in another.
+        taken: every name that a task has or was given.
     """
 
     named: dict[tuple[str, str], str] = field(default_factory=dict)
     first: dict[str, str] = field(default_factory=dict)
+    asked: dict[str, dict[Path, Counter[str]]] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
 
     def rename(self, conversations: Sequence[Conversation]) -> list[Conversation]:
         """The conversations, with tasks that share a name told apart."""
         sessions: defaultdict[str, dict[tuple[Path, str], str]] = defaultdict(dict)
+        self.taken.update(each.group for each in conversations)
         for each in conversations:
             if each.task is not None and self.first.setdefault(each.group, each.task) != each.task:
-                name = f"{each.group} ({each.path.stem if each.path else len(self.named) + 2})"
-                self.named.setdefault((each.group, each.task), name)
+                self._name(each.group, each.task, each.path)
             elif each.task is None and each.path is not None:
                 of_task = sessions[each.group]
-                of_task.setdefault((each.path, each.trajectory), question(each))
-        for group, asked in sessions.items():
-            self._tell_apart(group, asked)
+                if (each.path, each.trajectory) not in of_task:
+                    of_task[each.path, each.trajectory] = question(each)
+        for group, questions in sessions.items():
+            of_file = self.asked.setdefault(group, {})
+            for (path, _), text in questions.items():
+                of_file.setdefault(path, Counter())[text] += 1
+            self._tell_apart(group, of_file)
         if not self.named:
             return list(conversations)
         return [
@@ -46,18 +55,28 @@ class Questions:
             for each in conversations
         ]
 
-    def _tell_apart(self, group: str, asked: dict[tuple[Path, str], str]) -> None:
-        of_file: defaultdict[Path, list[str]] = defaultdict(list)
-        for (path, _), text in asked.items():
-            of_file[path].append(text)
-        constant = all(len(set(texts)) == 1 for texts in of_file.values())
-        repeated = any(len(texts) > 1 for texts in of_file.values())
-        known = dict.fromkeys(texts[0] for texts in of_file.values())
+    def _tell_apart(self, group: str, of_file: Mapping[Path, Counter[str]]) -> None:
+        constant = all(len(texts) == 1 for texts in of_file.values())
+        repeated = any(texts.total() > 1 for texts in of_file.values())
+        known = list(dict.fromkeys(text for texts in of_file.values() for text in texts))
         if not (constant and repeated and len(known) > 1):
             return
         for path, texts in of_file.items():
-            if texts[0] != next(iter(known)):
-                self.named.setdefault((group, texts[0]), f"{group} ({path.stem})")
+            for text in texts:
+                if text != known[0]:
+                    self._name(group, text, path)
+
+    def _name(self, group: str, told: str, path: Path | None) -> None:
+        """Give a task of this name a name of its own, after its file."""
+        if (group, told) in self.named:
+            return
+        place, number = path.stem if path else "other", 1
+        name = f"{group} ({place})"
+        while name in self.taken:  # files of different folders may be called the same
+            number += 1
+            name = f"{group} ({place}, {number})"
+        self.taken.add(name)
+        self.named[group, told] = name
 
     @property
     def split(self) -> dict[str, list[str]]:

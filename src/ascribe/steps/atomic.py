@@ -16,6 +16,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import IO, cast
 
+from ascribe.steps.errors import InputError
 from ascribe.steps.strict_json import loads
 
 TOKEN = "[0-9a-f]" * 16
@@ -137,7 +138,7 @@ def read_list(contents: bytes | None, folder: object) -> dict[str, set[str]]:
         found = {} if contents is None else loads(contents)
         if isinstance(found, dict) and all(isinstance(one, list) for one in found.values()):
             return {name: set(map(str, found.get(name, ()))) for name in ("files", "unfinished")}
-    raise ValueError(f"the list {LIST} in {folder} is damaged; remove it")
+    raise InputError(f"the list {LIST} in {folder} is damaged", hint="remove it")
 
 
 def write_file(path: str | Path, contents: str | bytes) -> int:

@@ -30,6 +30,7 @@ class Balance:
         silent: sessions that count although the model wrote nothing.
         equal: sessions that equal an earlier one of their task in all words, and count.
         versions: sessions of each version.
+        fields: the fields that were taken for messages, reward and so on, and how often.
         split: tasks with one name and different questions, which count apart.
 
     Example:
@@ -47,6 +48,7 @@ class Balance:
     silent: int = 0
     equal: int = 0
     versions: Counter[str] = field(default_factory=Counter)
+    fields: dict[str, Counter[str]] = field(default_factory=dict)
     split: dict[str, list[str]] = field(default_factory=dict)
 
     def see(self, thing: Thing, count: int = 1) -> None:
@@ -109,6 +111,12 @@ class Balance:
             yield "All calls of a session have one reward, which is taken for the session's."
         for name, parts in list(self.split.items())[:3]:
             yield f"Task {one_line(name, 60)} has different questions, and counts as {len(parts)}."
+        if self.fields:
+            taken = ", ".join(
+                f"{what} from {' or '.join(one_line(path, 60) for path in paths)}"
+                for what, paths in self.fields.items()
+            )
+            yield f"Fields: {taken}."
         if len(self.versions) > 1:
             shown = [f"{name} ({n:,})" for name, n in self.versions.most_common(MOST_VERSIONS)]
             more = len(self.versions) - len(shown)
@@ -137,6 +145,7 @@ class Balance:
             "without_response": self.silent,
             "equal_in_words": self.equal,
             "versions": [{"name": k, "sessions": n} for k, n in self.versions.most_common()],
+            "fields": {what: dict(paths) for what, paths in self.fields.items()},
             "split_tasks": [{"name": k, "counts_as": names} for k, names in self.split.items()],
         }
 
@@ -150,6 +159,7 @@ class Balance:
             silent=values["without_response"],
             equal=values["equal_in_words"],
             versions=Counter({each["name"]: each["sessions"] for each in values["versions"]}),
+            fields={what: Counter(paths) for what, paths in values["fields"].items()},
             split={each["name"]: each["counts_as"] for each in values["split_tasks"]},
         )
         for thing in THINGS:

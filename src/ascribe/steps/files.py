@@ -23,6 +23,7 @@ import numpy as np
 from ascribe.steps.arrays import Bools, Brief, Ints
 from ascribe.steps.atomic import replacing
 from ascribe.steps.balance import Balance
+from ascribe.steps.errors import InputError
 from ascribe.steps.hints import unknown
 from ascribe.steps.lines import LineError, expansion_limit, numbered_lines
 from ascribe.steps.problems import Problem, ProblemKind, TableError
@@ -153,7 +154,7 @@ def read_table(path: str | Path, columns: Mapping[str, str] | None = None) -> St
 
     Example:
         >>> ascribe.write_table(table, "steps.parquet")
-        >>> ascribe.read_table("steps.parquet")
+        >>> ascribe.read("steps.parquet").table
         StepTable(5 rows, 1 group, 3 trajectories, 3 states)
     """
     return read(path, wanted=KNOWN_COLUMNS.__contains__, columns=columns).table
@@ -164,7 +165,7 @@ def write_table(table: StepTable, path: str | Path) -> None:
 
     Example:
         >>> ascribe.write_table(table, "steps.jsonl")
-        >>> ascribe.read_table("steps.jsonl").to_dicts() == table.to_dicts()
+        >>> ascribe.read("steps.jsonl").table.to_dicts() == table.to_dicts()
         True
     """
     write(table_to_arrow(table), path)
@@ -176,10 +177,10 @@ def read(
     wanted: Callable[[str], bool] = lambda _: True,
     columns: Mapping[str, str] | None = None,
 ) -> Rollouts:
-    """Read a ``.parquet``, ``.jsonl``, ``.jsonl.gz`` or ``.csv`` file of steps.
+    """Read a ``.parquet``, ``.jsonl``, ``.jsonl.gz`` or ``.csv`` file of steps, or an archive.
 
     Args:
-        path: the file.
+        path: the file, or a folder with parts in Parquet.
         progress: called with the share that has been read.
         wanted: whether to read the column of this name; all by default.
         columns: what the file calls a column of the format: ``{"reward": "score"}``.
@@ -195,6 +196,8 @@ def read(
         ['group_size_episode', 'why_episode']
     """
     path, columns = Path(path), columns or {}
+    if path.is_dir():
+        return _read_folder(path, progress, wanted, columns)
     # A column that another one stands for gets a mark.
     rename = {name: f"{name} of the file" for name in columns}
     rename |= {own: name for name, own in columns.items()}
@@ -225,6 +228,30 @@ def read(
     with _guessing(names):
         table = table_from_arrow(arrow)
     return Rollouts(table, arrow.select(others), arrow.select(credit), unknown_note(names))
+
+
+def _read_folder(
+    folder: Path, progress: Progress, wanted: Callable[[str], bool], columns: Mapping[str, str]
+) -> Rollouts:
+    """The parts of an archive, by name, as one table."""
+    import pyarrow as pa
+
+    paths = sorted(folder.glob("*.parquet"))
+    parts = []
+    for number, path in enumerate(paths):
+        parts.append(read(path, wanted=wanted, columns=columns))
+        progress((number + 1) / len(paths))
+    if not parts:
+        raise _error(ProblemKind.EMPTY_TABLE, f"the folder {folder.name} holds no .parquet file")
+    whole, carried, credit = (
+        pa.concat_tables(tables, promote_options="default")
+        for tables in (
+            [table_to_arrow(part.table) for part in parts],
+            [part.carried for part in parts],
+            [part.credit for part in parts],
+        )
+    )
+    return Rollouts(table_from_arrow(whole), carried, credit, parts[0].notes)
 
 
 def read_rows(path: str | Path, columns: Collection[str], rows: Ints) -> "pa.Table":
@@ -510,7 +537,7 @@ def _read_parquet(
             order = np.argsort(np.argsort(rows, kind="stable"), kind="stable")
             arrow = arrow.take(pa.array(order))
         elif arrow.num_rows != file.metadata.num_rows:
-            raise ValueError(f"{arrow.num_rows:,} rows found, {file.metadata.num_rows:,} announced")
+            raise InputError(f"{arrow.num_rows:,} rows found, {file.metadata.num_rows:,} announced")
         return arrow, schema.names
 
 
@@ -652,7 +679,7 @@ def as_written(table: "pa.Table", absent: Collection[str], width: int) -> "pa.Ta
 def _take_room(room: int, size: int) -> int:
     """The bytes that are left of ``room``; ``ValueError`` if there are too few."""
     if size > room:
-        raise ValueError("it is small and would fill the memory; if you trust it, split it")
+        raise InputError("it is small and would fill the memory", hint="if you trust it, split it")
     return room - size
 
 
@@ -819,7 +846,7 @@ def _check_renamed(columns: Mapping[str, str], names: Collection[str]) -> None:
     for name, own in columns.items():
         if own not in names:
             problem = unknown("column", own, names)
-            raise _error(ProblemKind.MISSING_COLUMN, f"{problem} (for {name})")
+            raise _error(ProblemKind.MISSING_COLUMN, f"{problem.what} (for {name}): {problem.hint}")
 
 
 @contextmanager

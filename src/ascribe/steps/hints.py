@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from ascribe.steps.errors import InputError
+
 DISTRIBUTION = "ascribe-rl"
 """The name of the package for pip; the module and the command are called ``ascribe``."""
 
@@ -88,16 +90,15 @@ def laboratory() -> str:
 
 def page(name: str) -> str:
     """Where to read a page of the documentation, by its path in ``docs`` without ``.md``."""
-    if PUBLISHED:
-        return f"{DOCS}/{name}.html"
-    return f"docs/{name}.md (in the repository: the site is not published yet)"
+    return f"{DOCS}/{name}.html" if PUBLISHED else f"docs/{name}.md"
 
 
-def unknown(kind: str, name: object, known: Iterable[str]) -> str:
-    """The message for a name that does not exist, with the nearest one that does."""
+def unknown(kind: str, name: object, known: Iterable[str], more: str = "") -> InputError:
+    """The error for a name that does not exist, with the nearest one that does."""
     names = list(known)
     listed = ", ".join(names) or "none"
-    return f"there is no {kind} {str(name)!r}; {nearest(name, names)}there are: {listed}"
+    hint = f"{nearest(name, names)}there are: {listed}{'; ' if more else ''}{more}"
+    return InputError(f"there is no {kind} {str(name)!r}", hint=hint)
 
 
 def nearest(name: object, known: Iterable[str]) -> str:

@@ -5,6 +5,9 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
+
+from ascribe.steps.errors import InputError
 
 LONGEST_LINE = 64 << 20
 """Bytes of one line; a trace of a thousand long turns has fewer."""
@@ -24,28 +27,33 @@ def json_memory(text: bytes) -> int:
     return len(text) * (5 if wide else 2) + 64 * values
 
 
-class LineError(ValueError):
+class LineError(InputError):
     """A line is not one strict JSON object, or is too long.
 
     Attributes:
         cut: whether the file ends in the middle of it.
     """
 
-    def __init__(self, message: str, *, cut: bool = False) -> None:
-        super().__init__(message)
+    def __init__(self, what: str, *, hint: str = "", cut: bool = False) -> None:
+        super().__init__(what, hint=hint)
         self.cut = cut
 
 
 def numbered_lines(
-    path: Path, progress: Callable[[float], None] = lambda _: None
+    path: Path,
+    progress: Callable[[float], None] = lambda _: None,
+    unpacked: Callable[[IO[bytes]], IO[bytes]] | None = None,
 ) -> Iterator[tuple[int, bytes]]:
     """The lines of a file, plain or ``.gz``, that are not blank, and their numbers from 1.
+
+    ``unpacked`` decompresses what has another compression.
 
     Raises:
         LineError: for a line that is too long, and a file that is damaged or expands too much.
         OSError: if the file cannot be opened.
     """
-    with path.open("rb") as raw, gzip.open(raw) if path.suffix == ".gz" else raw as file:
+    opened = gzip.open if path.suffix == ".gz" else unpacked or (lambda raw: raw)
+    with path.open("rb") as raw, opened(raw) as file:
         size, number, expanded = os.fstat(raw.fileno()).st_size, 0, 0
         room = expansion_limit(size)
         try:
@@ -55,10 +63,8 @@ def numbered_lines(
                 if len(line) > LONGEST_LINE:
                     raise LineError(f"line {number} has more than {LONGEST_LINE >> 20} MiB")
                 if expanded > room:
-                    raise LineError(
-                        f"its {size:,} bytes expand to more than {room:,}; if you trust it, "
-                        "decompress it first"
-                    )
+                    what = f"its {size:,} bytes expand to more than {room:,}"
+                    raise LineError(what, hint="if you trust it, decompress it first")
                 if number % 10_000 == 1 and size:
                     progress(raw.tell() / size)
                 if line.strip():

@@ -5,6 +5,8 @@ from collections.abc import Container
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ascribe.steps.errors import InputError
+
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
@@ -14,7 +16,7 @@ RECIPE_GROUP = "ascribe.recipes"
 PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
-class PluginError(ValueError):
+class PluginError(InputError):
     """Code of somebody else's that cannot be used; the message names it."""
 
 
@@ -37,8 +39,8 @@ def load_path(name: str) -> Any:
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
         raise PluginError(
-            f"cannot import {name} ({problem}); name a module of the current folder or an "
-            "installed package"
+            f"cannot import {name} ({problem})",
+            hint="name a module of the current folder or an installed package",
         ) from error
 
 
@@ -67,5 +69,5 @@ def load_point(point: "EntryPoint") -> Any:
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
         raise PluginError(
-            f"{source(point)} cannot be loaded ({problem}); repair or uninstall that package"
+            f"{source(point)} cannot be loaded ({problem})", hint="repair or uninstall that package"
         ) from error

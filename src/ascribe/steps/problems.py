@@ -8,10 +8,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, unique
+from typing import Any
 
 import numpy as np
 
 from ascribe.steps.arrays import Brief, Ints
+from ascribe.steps.errors import InputError
 from ascribe.steps.hints import option, page
 
 
@@ -264,7 +266,7 @@ class Problem(Brief):
         >>> problem = ascribe.check(table, group_size=4).problems[0]
         >>> problem.rows.tolist()
         [0, 1, 2, 3, 4]
-        >>> problem.kind.advice
+        >>> problem.advice
         'rollouts of the group failed; find out why, or drop the group'
     """
 
@@ -273,6 +275,13 @@ class Problem(Brief):
     rows: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     count: int = 1
     unlisted: int = 0
+    hint: str = ""
+    """What to do about this one, in place of the advice on its kind."""
+
+    @property
+    def advice(self) -> str:
+        """What to do about it."""
+        return self.hint or self.kind.advice
 
     @property
     def severity(self) -> Severity:
@@ -289,7 +298,7 @@ class Problem(Brief):
         more = ", ..." if self.row_count > 5 else ""
         where = f" (rows {rows}{more})" if rows else ""
         message = printable(f"{self.kind.label}: {self.detail}{where}")
-        advice = self.kind.advice[:1].upper() + self.kind.advice[1:]
+        advice = self.advice[:1].upper() + self.advice[1:]
         return f"{self.severity.name.lower()} {message}. {advice}."
 
     def as_dict(self) -> dict[str, object]:
@@ -301,12 +310,16 @@ class Problem(Brief):
             "detail": self.detail,
             "rows": [int(row) for row in self.rows[:20]],
             "row_count": self.row_count,
-            "advice": self.kind.advice,
+            "advice": self.advice,
         }
 
 
-class TableError(ValueError):
+class TableError(InputError):
     """A table that cannot be built or credited, with the problems that say why.
+
+    Attributes:
+        problems: what is wrong.
+        fields: of a file that is not known, the path, type and beginning of each field.
 
     Example:
         >>> try:
@@ -316,9 +329,18 @@ class TableError(ValueError):
         ['partial_group']
     """
 
+    fields: Sequence[tuple[str, str, str]] = ()
+
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: Sequence[Problem] = tuple(problems)
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        what = "\n".join(f"{problem.detail} ({problem.kind.label})" for problem in self.problems)
+        super().__init__(what, hint=self.problems[0].advice if self.problems else "")
+
+    def __str__(self) -> str:
+        return "\n".join(str(problem) for problem in self.problems)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.problems,)
 
 
 _INVISIBLE = re.compile(

@@ -2,14 +2,20 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import isfinite, isinf
 from typing import Any
 
 import numpy as np
 
+from ascribe.steps.errors import InputError
+
 MAX_DEPTH = 100
 """Levels of nesting that a value may have, so that recursive functions can walk over it."""
+
+_CANONICAL = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+)
 
 
 class DuplicateKeyError(ValueError):
@@ -23,21 +29,21 @@ def loads(text: str | bytes) -> Any:
         ValueError: for anything else; ``DuplicateKeyError`` for a duplicate key.
     """
     try:
-        value = json.loads(
-            text, object_pairs_hook=unique_keys, parse_constant=_no_constant, parse_float=_finite
-        )
+        if isinstance(text, bytes):
+            text = text.decode(json.detect_encoding(text), "surrogatepass")
+        if text.startswith("\ufeff"):
+            raise json.JSONDecodeError("Unexpected UTF-8 BOM (decode using utf-8-sig)", text, 0)
+        value = _STRICT.decode(text)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    if any(depth > MAX_DEPTH for depth, _ in enumerate(levels(value))):
-        raise ValueError("it is nested too deeply")
+        raise InputError("it is nested too deeply") from None
+    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(value):
+        raise InputError("it is nested too deeply")
     return value
 
 
 def canonical(value: Any) -> str:
     """The one JSON text of a value: keys sorted, no spaces."""
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
+    return _CANONICAL.encode(value)
 
 
 def without_nan(value: Any) -> Any:
@@ -51,17 +57,19 @@ def without_nan(value: Any) -> Any:
     return value
 
 
-def levels(value: Any) -> Iterator[list[Any]]:
-    """The value, then its entries, then their entries, and so on, without recursion."""
-    level = [value]
-    while level:
-        yield level
+def _is_deep(value: Any) -> bool:
+    """Whether a value of JSON has more levels than ``MAX_DEPTH``; without recursion."""
+    level = [value] if type(value) in (dict, list) else []
+    for _ in range(MAX_DEPTH):
+        if not level:
+            return False
         level = [
             entry
             for node in level
-            if isinstance(node, dict | list)
-            for entry in (node.values() if isinstance(node, dict) else node)
+            for entry in (node.values() if type(node) is dict else node)
+            if type(entry) in (dict, list)
         ]
+    return any(level)
 
 
 def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -76,9 +84,14 @@ def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 def _finite(number: str) -> float:
     value = float(number)
     if isinf(value):
-        raise ValueError("a number is too large")
+        raise InputError("a number is too large")
     return value
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
+    raise InputError(f"{name} is not JSON")
+
+
+_STRICT = json.JSONDecoder(
+    object_pairs_hook=unique_keys, parse_constant=_no_constant, parse_float=_finite
+)

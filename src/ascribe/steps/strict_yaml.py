@@ -6,6 +6,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from ascribe.steps.errors import InputError, MissingPackageError
 from ascribe.steps.strict_json import MAX_DEPTH
 
 MOST_VALUES = 100_000
@@ -17,7 +18,7 @@ def import_yaml() -> Any:
     try:
         return import_module("yaml")
     except ImportError as error:
-        raise ImportError("needs PyYAML: pip install pyyaml") from error
+        raise MissingPackageError("needs PyYAML: pip install pyyaml") from error
 
 
 def read_yaml(path: str | Path) -> Any:
@@ -37,13 +38,13 @@ def read_yaml(path: str | Path) -> Any:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8") from error
+        raise InputError(f"{path} is not UTF-8") from error
     yaml = import_yaml()
     try:
         return yaml.load(text, _strict_loader(yaml))
     # PyYAML lets the errors of numbers, dates and keys pass.
     except (yaml.YAMLError, ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise ValueError(f"{path} is not a YAML file: {error}") from error
+        raise InputError(f"{path} is not a YAML file: {error}") from error
 
 
 def _strict_loader(yaml: Any) -> Any:

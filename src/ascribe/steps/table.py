@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ascribe.steps.arrays import Bools, Brief, Floats, Ints, Objects
+from ascribe.steps.errors import InputError
 from ascribe.steps.problems import Problem, ProblemKind, TableError, counted
 
 MISSING_STEP = int(np.iinfo(np.int64).min)
@@ -182,7 +183,7 @@ class StepTable:
     def __post_init__(self) -> None:
         lengths = {name: len(column) for name, column in self.columns().items()}
         if len(set(lengths.values())) > 1:
-            raise ValueError(f"columns differ in length: {lengths}")
+            raise InputError(f"columns differ in length: {lengths}")
         object.__setattr__(self, "group", self.group.ordered())
         object.__setattr__(self, "trajectory", self.trajectory.ordered())
 
@@ -287,7 +288,7 @@ def read_columns(
             except TypeError:
                 problems += _not_a_column(name, columns[name]).problems
     if len(set(lengths.values())) > 1:
-        raise ValueError(f"columns differ in length: {lengths}")
+        raise InputError(f"columns differ in length: {lengths}")
     if missing := [name for name in REQUIRED_COLUMNS if name not in columns]:
         detail = f"no column {' or '.join(missing)}"
         problems.append(Problem(ProblemKind.MISSING_COLUMN, detail, count=len(missing)))
@@ -445,7 +446,10 @@ def _is_array(column: Column, kinds: str, dimensions: int = 1) -> TypeGuard[npt.
 
     A masked array is not: its values also hold what is masked.
     """
-    if not isinstance(column, np.ndarray) or isinstance(column, np.ma.MaskedArray):
+    if not isinstance(column, np.ndarray):
+        return False
+    # A plain array needs no look at ``numpy.ma``, which takes long to import.
+    if type(column) is not np.ndarray and isinstance(column, np.ma.MaskedArray):
         return False
     return column.ndim == dimensions and column.dtype.kind in kinds
 

@@ -8,6 +8,7 @@ It holds no state, so one agent serves any number of episodes at once.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ascribe.steps.errors import InputError
 from ascribe.steps.problems import replace_surrogates
 
 Message = dict[str, str]
@@ -129,7 +130,7 @@ class LastTurns:
 
     def __post_init__(self) -> None:
         if self.count < 0:
-            raise ValueError(f"count must be at least 0, not {self.count}")
+            raise InputError(f"count must be at least 0, not {self.count}")
 
     def __call__(self, turns: Sequence[Turn]) -> Sequence[Turn]:
         """The last of the turns."""
@@ -158,7 +159,7 @@ class SendText:
 
     def __post_init__(self) -> None:
         if self.longest < 1:
-            raise ValueError(f"longest must be at least 1, not {self.longest}")
+            raise InputError(f"longest must be at least 1, not {self.longest}")
 
     def __call__(self, response: str, parsed: Parsed, _view: View, /) -> AgentDecision:
         """The end of the response as the action."""

@@ -16,6 +16,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+from ascribe.steps.errors import InputError
 from ascribe.steps.problems import replace_surrogates
 
 CHAT_TOKENS = (
@@ -87,7 +88,7 @@ def _starts(tokens: tuple[str, ...]) -> re.Pattern[str]:
     rests: dict[str, list[str]] = {}
     for token in tokens:
         if len(token) < 2 or " " in token:
-            raise ValueError(f"cannot break the chat token {token!r} with a space")
+            raise InputError(f"cannot break the chat token {token!r} with a space")
         rests.setdefault(token[0], []).append(re.escape(token[1:]))
     choices = [f"{re.escape(first)}(?={'|'.join(rest)})" for first, rest in rests.items()]
     return re.compile("|".join(choices) if choices else "(?!)")

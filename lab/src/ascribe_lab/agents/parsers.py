@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ascribe.groups.responses import split_thoughts, tag_bodies
+from ascribe.steps.errors import InputError
 from ascribe.steps.problems import replace_surrogates
 from ascribe_lab.agents.agent import Parsed
 
@@ -48,7 +49,7 @@ class ResponseParser(ABC):
 
     def __post_init__(self) -> None:
         if self.longest < 1:
-            raise ValueError(f"longest must be at least 1, not {self.longest}")
+            raise InputError(f"longest must be at least 1, not {self.longest}")
 
     @abstractmethod
     def _parse(self, text: str) -> Parsed:
@@ -74,7 +75,7 @@ class ResponseParser(ABC):
         if thought is not None:
             response = self.with_thought.format(thought=thought, action=response)
         if self(response).action != action:
-            raise ValueError(f"no response of this format gives the action {action[:200]!r}")
+            raise InputError(f"no response of this format gives the action {action[:200]!r}")
         return response
 
     def _first_fitting(self, bodies: Sequence[str], opened: int = 0) -> tuple[int, str | None]:

@@ -16,6 +16,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import Any
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.agents.agent import Message, Prompt, Turn, View
 from ascribe_lab.agents.clean import CHAT_TOKENS, neutralise, safe, shorten
 from ascribe_lab.agents.parsers import LETTERS
@@ -37,9 +38,9 @@ def _pieces(template: str) -> tuple[tuple[str, str | None], ...]:
         elif len(brace[0]) == 2:
             plain += brace[0][0]
         else:
-            raise ValueError(
-                f"a single {brace[0]!r} at character {brace.start()} of the template; "
-                "write {{ or }} for a brace"
+            raise InputError(
+                f"a single {brace[0]!r} at character {brace.start()} of the template",
+                hint="write {{ or }} for a brace",
             )
     return (*pieces, (plain + template[start:], None))
 
@@ -66,16 +67,17 @@ def check_template(
     """
     unknown = sorted(fields(template) - set(allowed))
     if unknown:
-        raise ValueError(
-            f"{name} has unknown fields: {', '.join(unknown)}; it may use: {', '.join(allowed)}"
+        raise InputError(
+            f"{name} has unknown fields: {', '.join(unknown)}",
+            hint=f"it may use: {', '.join(allowed)}",
         )
     if safe(template, tokens) != template:
-        raise ValueError(f"{name} holds the name of a chat token or half a surrogate pair")
+        raise InputError(f"{name} holds the name of a chat token or half a surrogate pair")
 
 
 def _check_longest(longest: int | None) -> None:
     if longest is not None and longest < 1:
-        raise ValueError(f"longest must be at least 1, not {longest}")
+        raise InputError(f"longest must be at least 1, not {longest}")
 
 
 FIELDS: dict[str, dict[str, str]] = {
@@ -202,18 +204,18 @@ class TextPrompt:
         """Refuse templates that would leave out what they were written for."""
         body, past = fields(self.body), fields(self.past)
         if "observation" not in body and not ("start" in body and "observation" in past):
-            raise ValueError(
+            raise InputError(
                 "the templates must show the observation: {observation} in the body, "
                 "or {start} in the body and {observation} in the past"
             )
         for name, inner in (("past", "history"), ("choices", "admissible")):
             template = getattr(self, name)
             if bool(template) != (name in body):
-                raise ValueError(f"give the template {name} and {{{name}}} in the body, or neither")
+                raise InputError(f"give the template {name} and {{{name}}} in the body, or neither")
             if template and inner not in fields(template):
-                raise ValueError(f"the template {name} must show {{{inner}}}")
+                raise InputError(f"the template {name} must show {{{inner}}}")
         if not fields(self.turn):
-            raise ValueError("the template turn must show something of the turn")
+            raise InputError("the template turn must show something of the turn")
 
 
 @dataclass(frozen=True)
@@ -317,7 +319,7 @@ class CorrectionPrompt:
             check_template(f"the template {name}", template, allowed, self.tokens)
             missing = sorted(allowed.keys() - {"count", "number"} - fields(template))
             if missing:
-                raise ValueError(f"the template {name} must show {{{missing[0]}}}")
+                raise InputError(f"the template {name} must show {{{missing[0]}}}")
         neutralise("", self.fence)  # refuses a fence that no space can break
 
     def __call__(
@@ -336,7 +338,7 @@ class CorrectionPrompt:
             ValueError: if the place is out of range.
         """
         if not 0 <= place <= len(references):
-            raise ValueError(f"place is {place}, but must lie between 0 and {len(references)}")
+            raise InputError(f"place is {place}, but must lie between 0 and {len(references)}")
         texts = [*references[:place], target, *references[place:]]
         attempts = [
             fill(

@@ -15,6 +15,7 @@ in the original: to find them is the task. Maths has one step.
 from dataclasses import replace
 from typing import Any, Literal
 
+from ascribe.steps.errors import InputError
 from ascribe.steps.hints import nearest, unknown
 from ascribe.steps.plugins import entry_points
 from ascribe_lab.agents.agent import (
@@ -237,10 +238,13 @@ def agent_for(environment: str, style: str = "paper", **parts: Any) -> Agent:
     if name not in AGENTS and (":" in name or name in entry_points("ascribe_lab.envs", AGENTS)):
         name = OTHER
     if name not in AGENTS:
-        raise ValueError(
-            f"there is no agent for {environment!r}; {nearest(name, AGENTS)}there are: "
-            f"{', '.join(AGENTS)}; agent_for({OTHER!r}) suits any environment"
+        raise InputError(
+            f"there is no agent for {environment!r}",
+            hint=(
+                f"{nearest(name, AGENTS)}there are: {', '.join(AGENTS)}; "
+                f"agent_for({OTHER!r}) suits any environment"
+            ),
         )
     if style not in AGENTS[name]:
-        raise ValueError(unknown("style", style, AGENTS[name]))
+        raise unknown("style", style, AGENTS[name])
     return replace(AGENTS[name][style], **parts)

@@ -13,6 +13,7 @@ import numpy as np
 
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
+from ascribe.steps.errors import InputError
 from ascribe_lab.models.policy import SamplingPolicy
 from ascribe_lab.rollout import Plan, Rollout, Setup
 from ascribe_lab.rollout.continued import Point, play_on
@@ -128,7 +129,7 @@ def measure(
         tails = play_on(setup, policy, again, points, size=at_once)
         for (place, kind), own in zip(starts, tails, strict=True):
             if isinstance(own, str):
-                raise ValueError(
+                raise InputError(
                     f"{setup.environment} cannot return to a decision: {own}; its decisions "
                     "cannot be audited, its gradients can"
                 )

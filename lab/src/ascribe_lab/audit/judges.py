@@ -10,6 +10,7 @@ from ascribe import recipe
 from ascribe.decisions import Decision
 from ascribe.steps.arrays import Ints
 from ascribe.steps.check import arrange
+from ascribe.steps.errors import InputError
 from ascribe.steps.problems import one_line
 from ascribe.steps.table import StepTable
 from ascribe_lab.audit.replay import Replayed
@@ -125,7 +126,7 @@ def grade(named: Ints, table: StepTable, replayed: Sequence[Replayed]) -> Grade:
     steps = arrange(table)
     counted = np.maximum.reduceat(clear[steps.rows], steps.starts)
     if not counted.any():
-        raise ValueError("no measured fork decides: measure more of them, or more often")
+        raise InputError("no measured fork decides: measure more of them, or more often")
     largest = np.maximum.reduceat(size[steps.rows], steps.starts)
     hit = ((named != NONE) & clear[named])[counted].astype(np.float64)
     top = ((named != NONE) & (size[named] == largest))[counted]

@@ -15,9 +15,10 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ascribe.fingerprints.capture import decoder_blocks
+from ascribe.engines.capture import decoder_blocks
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.atomic import replacing
+from ascribe.steps.errors import InputError
 from ascribe.steps.hints import unknown
 from ascribe_lab.audit.decisions import (
     GAMMAS,
@@ -100,9 +101,12 @@ def compare(batches: Sequence[tuple[Gradients, float]], names: Sequence[str]) ->
     for objective, reference in REFERENCES.items():
         truth = means[:, names.index(reference)]
         if not truth.any(axis=-1).all():
-            raise ValueError(
-                f"no gradient of {objective} in half of the {len(gradients)} batches: all episodes "
-                "of every task earned the same; take easier tasks, larger groups or more batches"
+            raise InputError(
+                (
+                    f"no gradient of {objective} in half of the {len(gradients)} "
+                    "batches: all episodes of every task earned the same"
+                ),
+                hint="take easier tasks, larger groups or more batches",
             )
         precision[objective] = float(_cosines(truth[0], truth[1]))
         scores[objective] = {}
@@ -234,7 +238,7 @@ class PolicyPlayer:
         states: States = "observation",
     ) -> None:
         if states not in get_args(States):
-            raise ValueError(unknown("states", states, get_args(States)))
+            raise unknown("states", states, get_args(States))
         self.setup, self.plan, self.work, self.states = setup, plan, work, states
         self.policy = TransformersPolicy.load(folder, dtype=dtype or "float32", batch_size=16)
         self.recipes = {
@@ -286,7 +290,7 @@ class PolicyPlayer:
                 self._decide(len(parts), min(each, count - done)).save(path)
             parts.append(PlayedDecisions.load(path))
             if not parts[-1].rows.size:
-                raise ValueError("no state of a batch saw two actions: nothing to compare")
+                raise InputError("no state of a batch saw two actions: nothing to compare")
         return compare_decisions(parts, self.recipes)
 
     def _decide(self, number: int, count: int) -> PlayedDecisions:

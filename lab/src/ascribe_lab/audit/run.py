@@ -18,6 +18,7 @@ from ascribe.estimators import RECIPES
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats
 from ascribe.steps.check import arrange
+from ascribe.steps.errors import InputError
 from ascribe.steps.hints import unknown
 from ascribe.steps.plugins import load_path
 from ascribe.steps.returns import reward_to_go
@@ -216,7 +217,9 @@ def scored_recipe(name: str) -> Scored:
         imported = load_path(name)
         recipe: Scored = imported() if isinstance(imported, type) else imported
         if not callable(recipe):
-            raise ValueError(f"{name} cannot be called on a table; name a recipe or a function")
+            raise InputError(
+                f"{name} cannot be called on a table", hint="name a recipe or a function"
+            )
         return recipe
     plain, _, gamma = name.partition("@")
     if gamma:
@@ -227,7 +230,7 @@ def scored_recipe(name: str) -> Scored:
     recipe_name, changes = FORMS.get(name, (name, {}))
     if recipe_name not in RECIPES:
         known = (*RECIPES, *FORMS)
-        raise ValueError(f"{unknown('recipe', name, known)}; name your own as module:Name")
+        raise unknown("recipe", name, known, "name your own as module:Name")
     return RECIPES[recipe_name](**changes)
 
 
@@ -240,7 +243,7 @@ def _controlled(plain: str, control: str) -> Scored:
 def _changed(plain: str, name: str, value: Any) -> Scored:
     recipe: Any = scored_recipe(plain)
     if not hasattr(recipe, name):
-        raise ValueError(f"{plain} has no {name}, so it cannot be {value}")
+        raise InputError(f"{plain} has no {name}, so it cannot be {value}")
     changed: Scored = replace(recipe, **{name: value})
     return changed
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ascribe.fingerprints import FloatMatrix
-from ascribe.fingerprints.actor import Pooling
 from ascribe.groups.cluster import cluster, collapsed
+from ascribe.groups.fingerprints import FloatMatrix
 from ascribe.groups.radius import SearchedRadius, Target, search
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Ints
+from ascribe.steps.errors import InputError
+from ascribe_lab.calibrate.actor import Pooling
 from ascribe_lab.calibrate.probe import Probe, linear_probe, split
 
 RADII = (0.05, 0.10, 0.15, 0.20)
@@ -89,7 +90,7 @@ def partition(
     )
 
 
-class NoHealthyLayerError(ValueError):
+class NoHealthyLayerError(InputError):
     """No layer gives clusters that a recipe could use."""
 
 
@@ -232,10 +233,10 @@ def calibrate(
         ValueError: if the rows do not fit together or cannot be probed.
     """
     if not features:
-        raise ValueError("there are no fingerprints to choose from")
+        raise InputError("there are no fingerprints to choose from")
     for key, vectors in features.items():
         if not vectors.shape[0] == task.size == family.size:
-            raise ValueError(f"{task.size:,} rows, but {vectors.shape[0]:,} fingerprints at {key}")
+            raise InputError(f"{task.size:,} rows, but {vectors.shape[0]:,} fingerprints at {key}")
     cluster_rows = np.arange(task.size) if clustered is None else np.flatnonzero(clustered)
     probe_rows = np.arange(task.size) if probed is None else np.flatnonzero(probed)
     fold = split(task[probe_rows], family[probe_rows], random)

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ascribe.fingerprints import FloatMatrix
+from ascribe.groups.fingerprints import FloatMatrix
 from ascribe.steps.arrays import Bools, Floats, Ints
+from ascribe.steps.errors import InputError
 
 FOLDS = 5
 """Of the cross-validation; fewer if a family has fewer tasks."""
@@ -41,9 +42,9 @@ def split(task: Ints, family: Ints, random: np.random.Generator) -> Ints:
     family_of_task = family[first_row]
     families, counts = np.unique(family_of_task, return_counts=True)
     if families.size < 2:
-        raise ValueError("a probe needs tasks of two families or more")
+        raise InputError("a probe needs tasks of two families or more")
     if counts.min() < 2:
-        raise ValueError("a probe needs two tasks of every family: one to train on, one to test on")
+        raise InputError("a probe needs two tasks of every family: one to train on, one to test on")
     fold = np.zeros(int(task.max()) + 1, dtype=np.int64)
     for label in families:
         members = random.permutation(tasks[family_of_task == label])

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.fingerprints.actor import Pooling, actor_layers
-from ascribe.fingerprints.capture import block_index, decoder_blocks
+from ascribe.engines.capture import block_index, decoder_blocks
 from ascribe.steps.arrays import Bools, Ints, Objects
 from ascribe.steps.check import arrange
+from ascribe.steps.errors import InputError
 from ascribe.steps.files import Rollouts
+from ascribe_lab.calibrate.actor import Pooling, actor_layers
 from ascribe_lab.calibrate.choose import RADII, Calibration, Features, calibrate
 
 LAYERS = 10
@@ -106,7 +107,7 @@ def select_rows(
     table = rollouts.table
     steps = arrange(table)
     if table.family is None:
-        raise ValueError("there is no column family, which the probe predicts")
+        raise InputError("there is no column family, which the probe predicts")
     family = table.family.codes[steps.rows]
     _refuse(steps.rows[family < 0], "have no family")
     of_group = np.zeros(steps.group_count, dtype=np.int64)
@@ -130,7 +131,7 @@ def select_rows(
 
 def _refuse(rows: Ints, complaint: str) -> None:
     if rows.size:
-        raise ValueError(f"{rows.size:,} rows {complaint}, the first of them row {rows.min()}")
+        raise InputError(f"{rows.size:,} rows {complaint}, the first of them row {rows.min()}")
 
 
 def _texts(rollouts: Rollouts, column: str) -> Objects:
@@ -142,10 +143,10 @@ def _texts(rollouts: Rollouts, column: str) -> Objects:
         carried = rollouts.carried.column(column)
         kind = carried.type.value_type if pa.types.is_dictionary(carried.type) else carried.type
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-            raise ValueError(f"the column {column} must be text, not {kind}")
+            raise InputError(f"the column {column} must be text, not {kind}")
         values = carried.to_pylist()
     else:
-        raise ValueError(f"there is no column {column} for the model to read")
+        raise InputError(f"there is no column {column} for the model to read")
     texts = np.empty(len(values), dtype=object)
     texts[:] = values
     return texts
@@ -258,7 +259,7 @@ def chat_texts(texts: Objects, tokenizer: Any) -> Objects:
         ValueError: if the tokenizer has no chat template.
     """
     if not getattr(tokenizer, "chat_template", None):
-        raise ValueError("the tokenizer has no chat template")
+        raise InputError("the tokenizer has no chat template")
     wrapped = np.empty(texts.size, dtype=object)
     wrapped[:] = [
         tokenizer.apply_chat_template(

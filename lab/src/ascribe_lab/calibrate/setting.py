@@ -8,9 +8,10 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from ascribe.fingerprints.actor import Pooling
 from ascribe.steps.atomic import write_file
+from ascribe.steps.errors import InputError
 from ascribe.steps.strict_yaml import import_yaml, read_yaml
+from ascribe_lab.calibrate.actor import Pooling
 from ascribe_lab.calibrate.choose import Calibration
 
 PACKAGES = ("ascribe", "numpy", "torch", "transformers")
@@ -46,7 +47,7 @@ class Setting:
 
     def __post_init__(self) -> None:
         if not 0 <= self.layer < self.blocks:
-            raise ValueError(f"layer {self.layer} of a model with {self.blocks} decoder blocks")
+            raise InputError(f"layer {self.layer} of a model with {self.blocks} decoder blocks")
 
 
 def write_setting(
@@ -81,11 +82,11 @@ def read_setting(path: str | Path) -> Setting:
     document = read_yaml(path)
     values = document.get("setting") if isinstance(document, dict) else None
     if not isinstance(values, dict):
-        raise ValueError(f"{path} must have the block setting")
+        raise InputError(f"{path} must have the block setting")
     try:
         return Setting(**values)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise InputError(f"{path}: {error}") from error
 
 
 def record(calibration: Calibration) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def audit(
                 with screen.progress("decisions") as bar:
                     decided = player.decisions(decisions, bar) if decisions else None
         except (ImportError, OSError, ValueError, TypeError) as error:
-            screen.wrong_call(screen.safe(error, 400))
+            screen.wrong_call(error)
         _print(policy_lines(found, decided), lambda: _print_policy(found, decided), as_json)
         return
     if env is not None or model is not None:
@@ -156,7 +156,7 @@ def audit(
     from ascribe_lab.audit.report import json_lines
 
     if wrong := [name for name in world if name not in ALL_WORLDS]:
-        screen.wrong_call(unknown("world", wrong[0], ALL_WORLDS))
+        raise unknown("world", wrong[0], ALL_WORLDS)
     given = {
         "worlds": {name: ALL_WORLDS[name] for name in world},
         "sizes": tuple(size),
@@ -175,7 +175,7 @@ def audit(
         with screen.progress("audit") as bar:
             result = run(scored, chosen, processes=processes or os.cpu_count() or 1, progress=bar)
     except ValueError as error:  # of a recipe of the user's own
-        screen.wrong_call(screen.safe(error, 400))
+        screen.wrong_call(error)
     lines = list(json_lines(result, recipe[-1] if recipe else LEADER))
     _print(lines, lambda: _print_worlds(lines, result), as_json)
 

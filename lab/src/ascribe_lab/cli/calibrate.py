@@ -13,7 +13,7 @@ from typer import Option
 
 from ascribe.cli import options, screen
 from ascribe.cli.plain import tell_error
-from ascribe.fingerprints.capture import decoder_blocks
+from ascribe.engines.capture import decoder_blocks
 from ascribe.steps.hints import unknown
 from ascribe.steps.problems import TableError
 from ascribe.steps.table import KNOWN_COLUMNS
@@ -71,7 +71,7 @@ def calibrate(
         screen.wrong_call("--radii takes cosine distances above 0 and up to 2")
     names = [name.strip() for name in poolings.split(",")]
     if wrong := [name for name in names if name not in POOLINGS]:
-        screen.wrong_call(unknown("pooling", wrong[0], POOLINGS))
+        raise unknown("pooling", wrong[0], POOLINGS)
     with screen.written(out):
         out.mkdir(parents=True, exist_ok=True)
     wanted = {*KNOWN_COLUMNS, text_column or "prompt"}

@@ -68,7 +68,7 @@ def options_command(name: EnvironmentName, as_json: options.Json = False) -> Non
     try:
         listed = list_options(name)
     except (ImportError, ValueError) as error:
-        screen.wrong_call(screen.safe(error, 400))
+        screen.wrong_call(error)
     if as_json:
         screen.print_json([asdict(option) for option in listed])
         return

@@ -359,7 +359,7 @@ def train_command(
             try:
                 done = train_in_rounds(loaded, engine, rounds, resume=resume, on_round=_print_round)
             except ProfilingError as error:
-                fail(screen.safe(error, 400), "continue with the same command and --resume")
+                screen.wrong_call(error, "continue with the same command and --resume", code=1)
             if not done[-1].kept:
                 tell_error("no turn is a pivot any more")
             if not done[0].kept:
@@ -376,9 +376,11 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except (JudgeBudgetError, ServerError, JournalError, ProfilingError) as error:
-        fail(screen.safe(error, 400), "the responses so far are kept; the same command continues")
+        screen.wrong_call(
+            error, "the responses so far are kept; the same command continues", code=1
+        )
     except (ImportError, OSError, ValueError, TypeError) as error:
-        screen.wrong_call(screen.safe(error, 400))
+        screen.wrong_call(error)
 
 
 def _score(

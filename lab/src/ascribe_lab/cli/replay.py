@@ -10,7 +10,7 @@ from rich.text import Text
 from typer import Option
 
 from ascribe.cli import options, screen
-from ascribe.decisions import decisions
+from ascribe.decisions import find_decisions
 from ascribe.steps.problems import counted
 from ascribe.steps.table import KNOWN_COLUMNS
 from ascribe_lab.audit.replay import Replayed
@@ -55,7 +55,7 @@ def replay(
         setup, model, plan = prepare(**shared, temperature=temperature)
         if model.needs_expert:
             setup = setup.with_expert()
-        forks = decisions(rollouts.table).forks
+        forks = find_decisions(rollouts.table).forks
         with (
             screen.progress("playing on") as progress,
             stdout_to_stderr(),

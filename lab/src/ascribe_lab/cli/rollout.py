@@ -15,6 +15,7 @@ from typer import Option
 
 from ascribe.cli import options, screen
 from ascribe.cli.plain import fail, tell
+from ascribe.steps.errors import InputError
 from ascribe.steps.hints import unknown
 from ascribe.steps.problems import counted
 from ascribe_lab.cli import play_options
@@ -83,7 +84,7 @@ def prepare(
     if first is not None:
         tasks = range(first, first + groups if count is None else min(first + groups, count))
         if not tasks:
-            raise ValueError(f"there is no task {first}; there are {count}, counted from 0")
+            raise InputError(f"there is no task {first}", hint=f"there are {count}, counted from 0")
     plan = Plan(
         groups if tasks is None else len(tasks),
         size,
@@ -121,7 +122,7 @@ def _play(
     try:
         played = _play_to(out, *prepare(**shared), failures, states)
     except (ImportError, OSError, ValueError, TypeError) as error:
-        screen.wrong_call(screen.safe(error, 400))
+        screen.wrong_call(error)
     _report(played, out, as_json=as_json)
 
 
@@ -153,7 +154,7 @@ def rollout(
     """
     screen.check_suffix(out)
     if states not in get_args(States):
-        screen.wrong_call(unknown("states", screen.safe(states), get_args(States)))
+        raise unknown("states", screen.safe(states), get_args(States))
     shared |= {"groups": groups, "size": size, "temperature": temperature, "as_json": as_json}
     _play(out, FailurePolicy(retries, smallest_group), cast("States", states), **shared)
 
@@ -214,7 +215,7 @@ def _play_to(
                 hint = "run the same command again to continue with the episodes in "
                 hint += screen.safe(journal)
             if isinstance(error, PoolBrokenError | ServerError):
-                fail(screen.safe(error, 400), hint)
+                screen.wrong_call(error, hint, code=1)
             if isinstance(error, OSError) and str(error.filename) in {str(out), str(journal)}:
                 screen.wrong_call(f"cannot write {screen.safe(out)}: {error.strerror}", hint)
             if hint:

@@ -12,7 +12,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 from ascribe.cli import options, screen
-from ascribe.cli.plain import fail, tell_error
+from ascribe.cli.plain import tell_error
 from ascribe.engines.metrics import NAME as METRICS
 from ascribe.engines.metrics import evaluation_summary, read_metrics
 from ascribe.steps.hints import page, unknown
@@ -85,7 +85,7 @@ def by_config(
 ) -> Iterator[Config]:
     """Load and print a config; report errors in it or in the run, and exit."""
     if engine not in ENGINES:
-        screen.wrong_call(unknown("engine", screen.safe(engine), ENGINES))
+        raise unknown("engine", screen.safe(engine), ENGINES)
     try:
         loaded = load_config(path, screen.settings(settings))
         if not dry_run:
@@ -98,11 +98,11 @@ def by_config(
         *others, last = error.problems
         for problem in others:
             tell_error(screen.safe(problem, 400))
-        screen.wrong_call(screen.safe(last, 400))
+        screen.wrong_call(screen.safe(last, 400), screen.safe(error.hint, 400))
     except (ImportError, OSError, ValueError, TypeError) as error:
-        screen.wrong_call(screen.safe(error, 400))
+        screen.wrong_call(error)
     except (EngineError, RolloutFailedError) as error:
-        fail(screen.safe(error, 400))
+        screen.wrong_call(error, code=1)
 
 
 def _find_own_code(config: Config) -> None:
@@ -119,8 +119,8 @@ def _keep_config(path: Path, folder: Path) -> None:
     record = folder / "config.yaml"
     if record.exists() and record.samefile(path) and not (folder / METRICS).exists():
         raise ConfigError(
-            f"output.folder: the run would overwrite {path}, by which it is started; name "
-            "another folder, or move the file"
+            f"output.folder: the run would overwrite {path}, by which it is started",
+            hint="name another folder, or move the file",
         )
 
 

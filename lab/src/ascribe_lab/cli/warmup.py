@@ -86,7 +86,7 @@ def warmup(
         message = problem["msg"].replace("Input should", "must").removeprefix("Value error, ")
         screen.wrong_call(screen.safe(f"{location}: {message}" if location else message, 400))
     except (ImportError, OSError, ValueError, TypeError, RuntimeError) as error:
-        screen.wrong_call(screen.safe(error, 400))
+        screen.wrong_call(error)
     if as_json:
         losses = {"first_loss": done.first_loss, "last_loss": done.last_loss}
         screen.print_json({"out": str(out), **asdict(done), **losses})

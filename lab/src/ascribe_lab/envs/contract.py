@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ascribe.steps.errors import InputError
 from ascribe.steps.problems import printable
 from ascribe.steps.table import encodable
 from ascribe_lab.envs.faults import ContractFinding, ContractReport, Fault
@@ -174,7 +175,7 @@ class ContractChecker:
         self, factory: Factory, seeds: int = 5, max_steps: int = 200, patience: float = 5.0
     ) -> None:
         if seeds < 1 or max_steps < 1:
-            raise ValueError("seeds and max_steps must be at least 1")
+            raise InputError("seeds and max_steps must be at least 1")
         self.factory = factory
         self.seeds = range(seeds)
         self.max_steps = max_steps

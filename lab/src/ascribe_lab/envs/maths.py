@@ -18,6 +18,7 @@ from typing import Literal
 
 import numpy as np
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.envs.maths_judge import judge
 from ascribe_lab.envs.protocol import MissingExtraError, Outcome, Start, TextEnvironment, one_of
 from ascribe_lab.envs.texts import Record, read_records
@@ -87,13 +88,13 @@ class Maths(TextEnvironment[MathEpisode]):
         if judge == "math-verify" and find_spec("math_verify") is None:
             raise MissingExtraError("math-verify", "maths")
         if seconds <= 0:
-            raise ValueError(f"seconds must be more than 0, not {seconds}")
+            raise InputError(f"seconds must be more than 0, not {seconds}")
         self.judge, self.seconds = judge, seconds
         self.problems = read_problems(file)
         if judge == "number":
             for number, problem in enumerate(self.problems):
                 if last_number(problem.gold) is None:
-                    raise ValueError(f"the answer of problem {number} is not a number")
+                    raise InputError(f"the answer of problem {number} is not a number")
         self.tasks = len(self.problems)
 
     def begin(self, task: int, generator: np.random.Generator) -> Start[MathEpisode]:  # noqa: ARG002
@@ -137,7 +138,7 @@ def read_problems(file: str | Path) -> tuple[MathProblem, ...]:
 def _read(path: Path, changed: int, size: int) -> tuple[MathProblem, ...]:  # noqa: ARG001
     problems = read_records(path, "problem", _problem)
     if not problems:
-        raise ValueError(f"{path.name} holds no problems")
+        raise InputError(f"{path.name} holds no problems")
     return tuple(problems)
 
 
@@ -150,14 +151,14 @@ def _problem(record: Record) -> MathProblem:
         text.encode("utf-8")  # half a surrogate pair is a ValueError
     question = texts.get("question") or texts.get("problem")
     if question is None:
-        raise ValueError("neither question nor problem")
+        raise InputError("neither question nor problem")
     answer = texts.get("answer")
     if answer is not None:
         gold = final_answer(answer) or answer.strip()
     else:
         gold = final_answer(texts.get("solution", ""))
     if not gold:
-        raise ValueError("no answer")
+        raise InputError("no answer")
     plain = "gsm8k" if answer is not None and "####" in answer else "maths"
     return MathProblem(question, gold, texts.get("subject") or texts.get("type") or plain)
 

@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
+from ascribe.steps.errors import AscribeError, InputError, MissingPackageError
 from ascribe_lab.extras import install
 
 Info = dict[str, Any]
@@ -73,11 +74,11 @@ def missing_members(value: object) -> list[str]:
     return [name for name in ("reset", "step", "close", "tasks") if not hasattr(value, name)]
 
 
-class EpisodeOverError(RuntimeError):
+class EpisodeOverError(AscribeError, RuntimeError):
     """``step`` was called before ``reset``, or after the episode ended."""
 
 
-class MissingExtraError(ImportError):
+class MissingExtraError(MissingPackageError):
     """An environment needs a package that is not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
@@ -125,7 +126,7 @@ class StepCounter(ABC):
 
     def __init__(self, horizon: int) -> None:
         if horizon < 1:
-            raise ValueError(f"horizon must be at least 1, not {horizon}")
+            raise InputError(f"horizon must be at least 1, not {horizon}")
         self.horizon = horizon
         self._steps = 0
         self._over = True
@@ -244,16 +245,16 @@ def pick_task(options: dict[str, Any], tasks: int | None, generator: np.random.G
     """
     task = options.pop("task", None)
     if options:
-        raise ValueError(f"unknown options of reset: {', '.join(sorted(options))}")
+        raise InputError(f"unknown options of reset: {', '.join(sorted(options))}")
     if task is None:
         return int(generator.integers(tasks if tasks is not None else 2**62))
     if tasks is not None and not 0 <= task < tasks:
-        raise ValueError(f"there is no task {task}; there are {tasks}, counted from 0")
+        raise InputError(f"there is no task {task}", hint=f"there are {tasks}, counted from 0")
     return int(task)
 
 
 def one_of(name: str, value: str, allowed: Sequence[str]) -> str:
     """The value of an option, which must be one of those allowed."""
     if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+        raise InputError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
     return value

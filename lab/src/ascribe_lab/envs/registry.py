@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, distribution, requires
 from inspect import Parameter, cleandoc, formatannotation, signature
 from typing import TYPE_CHECKING, Any
 
+from ascribe.steps.errors import InputError
 from ascribe.steps.hints import nearest, unknown
 from ascribe.steps.plugins import entry_points, is_path, load_path, load_point
 from ascribe_lab.envs.protocol import Environment
@@ -82,7 +83,7 @@ def check_call(name: str, options: Mapping[str, Any]) -> None:
     if name in ENVIRONMENTS:
         _check_options(name, _factory(name), options)
     elif not is_path(name) and name not in plugins():
-        raise ValueError(_unknown(name))
+        raise _unknown(name)
 
 
 def plugins() -> "dict[str, EntryPoint]":
@@ -97,13 +98,13 @@ def check_file_options(name: Any, options: Any) -> None:
     may name Ascribe's own environments only, and set only the options that they declare.
     """
     if not isinstance(name, str) or name not in ENVIRONMENTS:
-        raise ValueError(f"it names an environment that is not Ascribe's own: {ascii(name)[:60]}")
+        raise InputError(f"it names an environment that is not Ascribe's own: {ascii(name)[:60]}")
     allowed: frozenset[str] | None = getattr(_factory(name), "file_options", frozenset())
     if allowed is None:
-        raise ValueError(f"it may not have {name} made, which runs the commands that it is given")
+        raise InputError(f"it may not have {name} made, which runs the commands that it is given")
     if not isinstance(options, dict) or not allowed.issuperset(options):
         listed = ", ".join(sorted(allowed)) or "none"
-        raise ValueError(
+        raise InputError(
             f"it may set these options of {name}: {listed}; not {ascii(options)[:200]}"
         )
 
@@ -116,12 +117,12 @@ def _factory(name: str) -> Any:
         return load_path(name)
     if name in (others := plugins()):
         return load_point(others[name])
-    raise ValueError(_unknown(name))
+    raise _unknown(name)
 
 
-def _unknown(name: str) -> str:
+def _unknown(name: str) -> InputError:
     known = (*ENVIRONMENTS, *plugins())
-    return f"{unknown('environment', name, known)}; name your own as package.module:factory"
+    return unknown("environment", name, known, "name your own as package.module:factory")
 
 
 def _check_options(name: str, factory: Any, options: Mapping[str, Any]) -> None:
@@ -135,11 +136,11 @@ def _check_options(name: str, factory: Any, options: Mapping[str, Any]) -> None:
     for option in options:
         if option not in called.parameters:
             guess = nearest(option, called.parameters)
-            raise ValueError(f"{name} has no option {option!r}; {guess}it takes: {takes}")
+            raise InputError(f"{name} has no option {option!r}", hint=f"{guess}it takes: {takes}")
     try:
         called.bind(**options)
     except TypeError as error:
-        raise ValueError(f"{name}: {error}; it takes: {takes}") from None
+        raise InputError(f"{name}: {error}", hint=f"it takes: {takes}") from None
 
 
 @dataclass(frozen=True)

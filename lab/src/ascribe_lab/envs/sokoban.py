@@ -18,6 +18,7 @@ from math import inf
 
 import numpy as np
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.envs.protocol import Outcome, Start, TextEnvironment
 
 MOVES = ("up", "down", "left", "right")
@@ -124,9 +125,9 @@ class Sokoban(TextEnvironment[SokobanEpisode]):
     ) -> None:
         super().__init__(horizon=horizon, expert=expert)
         if not 5 <= size <= 20:
-            raise ValueError(f"size must lie between 5 and 20, not {size}")
+            raise InputError(f"size must lie between 5 and 20, not {size}")
         if not boxes or not all(1 <= number <= size - 3 for number in boxes):
-            raise ValueError(f"rooms of size {size} hold 1 to {size - 3} boxes, not {list(boxes)}")
+            raise InputError(f"rooms of size {size} hold 1 to {size - 3} boxes, not {list(boxes)}")
         self.size = size
         self.boxes = tuple(boxes)
 
@@ -183,7 +184,7 @@ def make_room(
         if hardest >= min(SHORTEST, longest):
             hard = [position for position, count in starts.items() if 2 * count >= hardest]
             return SokobanEpisode(room, hard[generator.integers(len(hard))])
-    raise ValueError(f"no room of size {size} with {boxes} boxes takes at most {longest} moves")
+    raise InputError(f"no room of size {size} with {boxes} boxes takes at most {longest} moves")
 
 
 def _carve(size: int, generator: np.random.Generator) -> list[int]:

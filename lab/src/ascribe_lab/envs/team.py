@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from ascribe.steps.errors import InputError
 from ascribe.steps.problems import replace_surrogates
 from ascribe_lab.envs.maths import final_answer, last_number
 from ascribe_lab.envs.protocol import Environment, Info, Outcome, Start, TextEnvironment, one_of
@@ -109,18 +110,20 @@ class Team(TextEnvironment[TeamEpisode]):
         one_of("topology", topology, get_args(Topology))
         one_of("ties", ties, get_args(Ties))
         if agents < 2:
-            raise ValueError(f"a team has at least 2 agents, not {agents}")
+            raise InputError(f"a team has at least 2 agents, not {agents}")
         self.topology, self.ties = topology, ties
         self.turns = _turns(topology, agents, counterfactual=counterfactual)
         self.members = tuple(dict.fromkeys(turn.agent for turn in self.turns))
         self.roles = {**dict.fromkeys(self.members, ""), **ROLES, **(roles or {})}
         if strangers := sorted(set(roles or {}) - set(self.members)):
-            raise ValueError(f"there is no agent {', '.join(strangers)} in the team")
+            raise InputError(f"there is no agent {', '.join(strangers)} in the team")
         self.form = form
         asked = {**(options or {}), **({"expert": True} if expert else {})}
         self.inner: Environment = make(environment, **asked)
         if getattr(self.inner, "horizon", 1) != 1:
-            raise ValueError(f"{environment} has episodes of several steps; a team needs one")
+            raise InputError(
+                f"{environment} has episodes of several steps", hint="a team needs one"
+            )
         super().__init__(horizon=len(self.turns), expert=expert)
         self.tasks = self.inner.tasks
         self.example_actions = getattr(self.inner, "example_actions", None)
@@ -203,7 +206,7 @@ def _vote(judged: Sequence[JudgedAnswer], ties: Ties) -> tuple[float, bool]:
     """What the answer with the most votes earns, and whether it is right."""
     counts = Counter(one.key for one in judged if one.key is not None)
     if len({(one.key, one.reward) for one in judged if one.key is not None}) > len(counts):
-        raise ValueError("one answer has two rewards; the inner environment must judge it alike")
+        raise InputError("one answer has two rewards; the inner environment must judge it alike")
     most = max(counts.values(), default=0)
     winners = list({one.key: one for one in judged if one.key and counts[one.key] == most}.values())
     if not winners:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ascribe.steps.errors import InputError
 from ascribe.steps.problems import replace_surrogates
 
 Record = dict[str, Any]
@@ -23,7 +24,7 @@ def clean(text: object, *, one_line: bool = False) -> str:
     surrogate pairs become U+FFFD.
     """
     if not isinstance(text, str):
-        raise ValueError(f"text was expected, not {type(text).__name__}")
+        raise InputError(f"text was expected, not {type(text).__name__}")
     unsafe = CONTROL_OR_BREAK if one_line else CONTROL
     return replace_surrogates(unsafe.sub(" ", text))
 
@@ -49,17 +50,17 @@ def read_records(path: str | Path, kind: str, build: Callable[[Record], T]) -> l
             number += 1
             where = f"line {number} of {name}"
             if len(line) > LONGEST_LINE:
-                raise ValueError(f"{where} is longer than {LONGEST_LINE} characters")
+                raise InputError(f"{where} is longer than {LONGEST_LINE} characters")
             if not line.strip():
                 continue
             try:
                 record = json.loads(line)
             except (json.JSONDecodeError, RecursionError) as error:
-                raise ValueError(f"{where} is not JSON: {error}") from error
+                raise InputError(f"{where} is not JSON: {error}") from error
             if not isinstance(record, dict):
-                raise ValueError(f"{where} is not a JSON object")
+                raise InputError(f"{where} is not a JSON object")
             try:
                 records.append(build(record))
             except (ValueError, TypeError, LookupError) as error:
-                raise ValueError(f"{where} is no {kind}: {error!r}") from error
+                raise InputError(f"{where} is no {kind}: {error!r}") from error
     return records

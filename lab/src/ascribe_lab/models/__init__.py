@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ascribe.steps.errors import InputError
 from ascribe.steps.hints import unknown
 from ascribe_lab.models.http_client import HttpClient, HttpLimits, ServerError
 from ascribe_lab.models.loading import load_smollm2, save_model, use_free_cores
@@ -37,7 +38,7 @@ BACKENDS: dict[str, Callable[..., SamplingPolicy]] = {
 def check_backend(name: str) -> None:
     """Raise a ValueError unless there is such a backend."""
     if name not in BACKENDS:
-        raise ValueError(unknown("backend", name, BACKENDS))
+        raise unknown("backend", name, BACKENDS)
 
 
 def make_policy(
@@ -74,16 +75,16 @@ def make_policy(
         return SCRIPTED[str(name)](write)
     if str(name).startswith(("http://", "https://")):
         if tokenizer is None:
-            raise ValueError("a server needs tokenizer=, a folder with its model's tokenizer")
+            raise InputError("a server needs tokenizer=, a folder with its model's tokenizer")
         return ServerPolicy(str(name), load_chat(tokenizer, context))
     if name == "smollm2" and backend != "transformers":
-        raise ValueError(
+        raise InputError(
             f"{backend} reads folders: write one with ascribe_lab.models.write_smollm2, "
             "then name the folder"
         )
     if name != "smollm2" and not Path(name).is_dir():
         names = ", ".join([*SCRIPTED, "smollm2"])
-        raise ValueError(
+        raise InputError(
             f"there is no policy {str(name)!r}: it is not a folder, nor one of {names}, "
             "nor an address that begins with http:// or https://"
         )

@@ -22,6 +22,7 @@ from ipaddress import ip_address
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from ascribe.steps.errors import AscribeError, InputError
 from ascribe.steps.strict_json import loads
 
 T = TypeVar("T")
@@ -39,7 +40,7 @@ QUOTED = 300
 """How many characters of a server's error are quoted in an error message."""
 
 
-class ServerError(RuntimeError):
+class ServerError(AscribeError, RuntimeError):
     """A server cannot be reached, or does not respond as it should."""
 
 
@@ -72,7 +73,7 @@ class HttpLimits:
 
     def __post_init__(self) -> None:
         if self.timeout <= 0 or self.retries < 0 or self.max_bytes < 1 or self.pause < 0:
-            raise ValueError(f"no request could succeed within these limits: {self}")
+            raise InputError(f"no request could succeed within these limits: {self}")
 
 
 class HttpClient:
@@ -95,26 +96,26 @@ class HttpClient:
         self._address = urlsplit(url)
         self._limits, self._key_variable = limits or HttpLimits(), key_variable
         if self._address.scheme not in {"http", "https"} or not self._address.hostname:
-            raise ValueError(f"a server's address looks like http://host:port, not {url!r}")
+            raise InputError(f"a server's address looks like http://host:port, not {url!r}")
         try:
             _ = self._address.port
         except ValueError as error:
-            raise ValueError(f"the address {url!r} has no valid port: {error}") from None
+            raise InputError(f"the address {url!r} has no valid port: {error}") from None
         if self._address.username is not None or self._address.fragment:
-            raise ValueError("a server's address must hold no user name, password or fragment")
+            raise InputError("a server's address must hold no user name, password or fragment")
         if key_variable is not None:
             if self._address.query:
-                raise ValueError(
+                raise InputError(
                     f"a server's address must hold no query: keys go in {key_variable}"
                 )
             encrypted = self._address.scheme == "https" or _is_loopback(self._address.hostname)
             if key_variable in os.environ and not encrypted:
-                raise ValueError(
+                raise InputError(
                     f"{key_variable} is set and would be sent unencrypted: use https, or unset it"
                 )
             key = os.environ.get(key_variable, "")
             if not (key.isascii() and key.isprintable()):  # http.client would quote the key
-                raise ValueError(
+                raise InputError(
                     f"{key_variable} holds a line break or another character that no header may "
                     "hold: set it to the key alone"
                 )

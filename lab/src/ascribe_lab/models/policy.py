@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.models.tokens import Chat, Message, PromptTooLongError
 
 
@@ -23,11 +24,11 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not self.temperature >= 0:
-            raise ValueError(f"temperature must be at least 0, not {self.temperature}")
+            raise InputError(f"temperature must be at least 0, not {self.temperature}")
         if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must lie in (0, 1], not {self.top_p}")
+            raise InputError(f"top_p must lie in (0, 1], not {self.top_p}")
         if self.max_tokens < 1:
-            raise ValueError(f"max_tokens must be at least 1, not {self.max_tokens}")
+            raise InputError(f"max_tokens must be at least 1, not {self.max_tokens}")
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ class AnswerScoring:
     def __call__(self, requests: Sequence[Request], sampling: Sampling) -> list[Sample]:
         """One sample for each request, in the same order, with its score."""
         if any("right_action" not in request.info for request in requests):
-            raise ValueError(
+            raise InputError(
                 "the environment does not say what the right answer is: info has no right_action, "
                 "so states cannot be scored by it"
             )

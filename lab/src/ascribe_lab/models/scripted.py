@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.models.policy import Request, Sample, Sampling
 
 WriteAction = Callable[[str], str]
@@ -52,7 +53,7 @@ class RandomPolicy(ScriptedPolicy):
         info = request.info
         actions: Sequence[str] = info.get("admissible_actions") or info.get("example_actions") or ()
         if not actions:
-            raise ValueError(
+            raise InputError(
                 "the environment names no action: neither admissible nor example actions"
             )
         return self.write(actions[int(np.random.default_rng(request.seed).integers(len(actions)))])
@@ -66,7 +67,7 @@ class ExpertPolicy(ScriptedPolicy):
 
     def _respond(self, request: Request) -> str:
         if "expert_action" not in request.info:
-            raise ValueError("the environment has no expert: make it with expert=True")
+            raise InputError("the environment has no expert: make it with expert=True")
         action = request.info["expert_action"]
         return "" if action is None else self.write(action)
 

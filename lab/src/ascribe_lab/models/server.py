@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from typing import Any, TypeVar
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.models.http_client import HttpClient, HttpLimits, ServerError
 from ascribe_lab.models.policy import Completion, ModelPolicy, Sampling, TokenPrompt
 from ascribe_lab.models.tokens import Chat, smaller
@@ -53,7 +54,7 @@ class OpenAIServer:
         limits: HttpLimits | None = None,
     ) -> None:
         if at_once < 1:
-            raise ValueError(f"at_once must be at least 1, not {at_once}")
+            raise InputError(f"at_once must be at least 1, not {at_once}")
         self.client = HttpClient(url.rstrip("/").removesuffix("/v1"), limits, key_variable)
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="ascribe-server")
         self.card: dict[str, Any] | None = None
@@ -172,8 +173,8 @@ def read_completion(response: Any, prompt: TokenPrompt, vocabulary: int) -> Comp
         raise ServerError("the server's completion has another form") from error
     if ids is None:
         raise MissingTokenIdsError(
-            "the server returns text but no token ids, and text is never tokenised again; "
-            "use a server that supports return_token_ids, such as vLLM's"
+            ("the server returns text but no token ids, and text is never tokenised again"),
+            hint="use a server that supports return_token_ids, such as vLLM's",
         )
     if logprobs is None:
         raise MissingTokenIdsError("the server returns no log-probabilities of sampled tokens")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.sessions.endings import as_ids
+from ascribe.steps.errors import InputError
 from ascribe_lab.models.loading import load_tokenizer
 
 Message = dict[str, str]
@@ -22,7 +23,7 @@ MARK, MARK_END = "\ue000", "\ue001"
 """Private-use characters around the placeholder of a special text while the template runs."""
 
 
-class PromptTooLongError(ValueError):
+class PromptTooLongError(InputError):
     """A prompt leaves no room for a response in the model's context."""
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.sessions.endings import as_ids
+from ascribe.steps.errors import InputError
 from ascribe_lab.models.loading import load_causal_lm, packages
 from ascribe_lab.models.policy import Completion, ModelPolicy, Sampling, TokenPrompt
 from ascribe_lab.models.tokens import Chat, Message, PromptTooLongError, smaller
@@ -56,7 +57,7 @@ class TransformersPolicy(ModelPolicy):
         **chat_options: Any,
     ) -> None:
         if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, not {batch_size}")
+            raise InputError(f"batch_size must be at least 1, not {batch_size}")
         longest = getattr(model.config, "max_position_embeddings", None)
         ends = as_ids(model.generation_config.eos_token_id) | as_ids(model.config.eos_token_id)
         super().__init__(Chat(tokenizer, ends, smaller(context, longest), **chat_options))

@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ascribe.steps.errors import MissingPackageError
 from ascribe_lab.models.loading import model_folder
 from ascribe_lab.models.policy import Completion, ModelPolicy, Sampling, TokenPrompt
 from ascribe_lab.models.tokens import load_chat, smaller
@@ -100,7 +101,7 @@ def _vllm() -> Any:
     try:
         return import_module("vllm")
     except ImportError as error:
-        raise ImportError(
+        raise MissingPackageError(
             "needs vLLM: scripts/make_env.sh makes an environment that has it"
         ) from error
 

@@ -19,6 +19,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from ascribe.steps.atomic import replacing
+from ascribe.steps.errors import InputError
 from ascribe.steps.lines import numbered_lines
 from ascribe.steps.strict_json import canonical
 from ascribe_lab.agents.prompts import is_chat
@@ -163,29 +164,33 @@ def _read(path: Path, changed: int, size: int) -> TurnFile:  # noqa: ARG001
             if head is None:
                 head = row
                 if head.get("ascribe") not in KINDS:
-                    raise ValueError(f"it does not say that the file holds {' or '.join(KINDS)}")
+                    raise InputError(f"it does not say that the file holds {' or '.join(KINDS)}")
                 if head.pop("version", None) != VERSION:
-                    raise ValueError("it was written for another version of ascribe")
+                    raise InputError("it was written for another version of ascribe")
                 continue
             if end is not None:
-                raise ValueError("it comes after the end mark")
+                raise InputError("it comes after the end mark")
             if row.get("ascribe") == END:
                 end = row
                 continue
             one = _candidate(row)
             if one.id in candidates:
-                raise ValueError("the turn is in the file twice")
+                raise InputError("the turn is in the file twice")
             candidates[one.id] = one
     except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(
-            f"{place} of {path.name}: {error}; give a file of ascribe pivots extract or "
-            "select, unchanged"
+        raise InputError(
+            f"{place} of {path.name}: {error}",
+            hint="give a file of ascribe pivots extract or select, unchanged",
         ) from error
     if head is None:
-        raise ValueError(f"{path.name} is empty; write it with ascribe pivots extract or select")
+        raise InputError(
+            f"{path.name} is empty", hint="write it with ascribe pivots extract or select"
+        )
     if end is None or end.get("turns") != len(candidates):
         mark = "no end mark" if end is None else f"an end mark for {end.get('turns')!r}"
-        raise ValueError(f"{path.name} has {len(candidates):,} turns and {mark}; write it again")
+        raise InputError(
+            f"{path.name} has {len(candidates):,} turns and {mark}", hint="write it again"
+        )
     return TurnFile(head.pop("ascribe"), head, tuple(candidates.values()))
 
 
@@ -200,9 +205,9 @@ def _candidate(row: dict[str, Any]) -> Candidate:
         one = _ADAPTER.validate_json(json.dumps(row), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise InputError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     if not is_chat(list(one.messages)):
-        raise ValueError("the messages are no list of messages with a role and a content")
+        raise InputError("the messages are no list of messages with a role and a content")
     if candidate(one.messages, one.action, one.origin, one.tools).id != one.id:
-        raise ValueError("the turn does not match its id")
+        raise InputError("the turn does not match its id")
     return one

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.envs.protocol import Outcome, Start, TextEnvironment
 from ascribe_lab.envs.registry import check_file_options
 from ascribe_lab.pivots.candidates import Candidate, TurnFile, read_turns
@@ -44,12 +45,13 @@ def verifier_of(turns: TurnFile) -> Spec:
     """The verifier that the file names; ValueError if it names one that a file must not choose."""
     spec: Spec | None = turns.facts.get("verifier")
     if spec is None:
-        raise ValueError("the file names no verifier: give one")
+        raise InputError("the file names no verifier: give one")
     try:
         _check_spec(spec)
     except ValueError as error:
-        raise ValueError(
-            f"the file's verifier is refused: {error}; give the verifier yourself, if you trust it"
+        raise InputError(
+            f"the file's verifier is refused: {error}",
+            hint="give the verifier yourself, if you trust it",
         ) from error
     return spec
 
@@ -57,7 +59,7 @@ def verifier_of(turns: TurnFile) -> Spec:
 def _check_spec(spec: Any) -> None:
     """Refuse a judge, and environments and options that a data file must not choose."""
     if spec == "judge" or (isinstance(spec, dict) and "judge" in spec):
-        raise ValueError("it calls a judge's server")
+        raise InputError("it calls a judge's server")
     if isinstance(spec, list):
         for part in spec:
             _check_spec(part)
@@ -90,7 +92,7 @@ class Pivots(TextEnvironment[PivotEpisode]):
         super().__init__(horizon=1, expert=expert)
         turns = read_turns(file)
         if not turns.candidates:
-            raise ValueError(f"{Path(file).name} holds no turns")
+            raise InputError(f"{Path(file).name} holds no turns")
         self.verify = make_verifier(verifier_of(turns) if verifier is None else verifier)
         # Copies are profiled once but count here: otherwise a situation that is always the same,
         # such as the first of a task, would hardly be met.

@@ -28,6 +28,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from ascribe.steps.errors import AscribeError, InputError
 from ascribe.steps.problems import replace_surrogates
 from ascribe.steps.strict_json import canonical
 from ascribe_lab.json_journal import JournalError, open_journal, read_journal
@@ -161,7 +162,7 @@ def profile(
         ServerError: if the server fails, or refuses everything. Responses so far are kept.
     """
     if k < 1 or batch < 1:
-        raise ValueError("k and batch must be at least 1")
+        raise InputError("k and batch must be at least 1")
     waiting = "Another run is writing its last responses; waiting for it."
     with open_journal(path, lambda: on_message(waiting)) as append:
         present = {(one.candidate, one.k, one.seed) for one in read_responses(path, reference)}
@@ -289,13 +290,13 @@ class ProfileTask:
     def open(self) -> SamplingPolicy:
         """The policy; close it after use."""
         if self.model in SCRIPTED:
-            raise ValueError(f"{self.model} acts in environments, and there is none in a trace")
+            raise InputError(f"{self.model} acts in environments, and there is none in a trace")
         if self.model.startswith(("http://", "https://")):
             return TextServer(self.model, self.served, at_once=min(self.batch, 64))
         return make_policy(self.model, backend=self.backend, dtype=self.dtype, context=self.context)
 
 
-class ProfilingError(RuntimeError):
+class ProfilingError(AscribeError, RuntimeError):
     """The worker could not continue; responses so far are in the journal."""
 
 

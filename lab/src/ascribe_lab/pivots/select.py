@@ -16,7 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ascribe.diagnostics import wilson
+from ascribe.estimators.diagnostics import wilson
+from ascribe.steps.errors import InputError
 from ascribe_lab.pivots.candidates import KINDS, Candidate, write_turns
 from ascribe_lab.pivots.profile import ProfileResponse
 from ascribe_lab.pivots.verifiers.text import strict
@@ -148,7 +149,7 @@ def select(scored: Sequence[Scored], threshold: float = LAMBDA_DIFF) -> Selectio
         threshold: λ_diff, in (0, 1]; at 1 every turn with mixed outcomes is kept.
     """
     if not 0 < threshold <= 1:
-        raise ValueError(f"the threshold must lie in (0, 1], not {threshold}")
+        raise InputError(f"the threshold must lie in (0, 1], not {threshold}")
     by_reason: dict[str | None, list[Scored]] = {}
     for one in scored:
         by_reason.setdefault(one.left_out(threshold), []).append(one)

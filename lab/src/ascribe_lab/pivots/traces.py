@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.groups.responses import name_and_arguments
-from ascribe.sessions.formats.known import FORMATS
-from ascribe.sessions.formats.records import STEPS, Record
 from ascribe.sessions.messages import MEDIA, check_form, text_of
+from ascribe.sessions.reading.format import formats
+from ascribe.sessions.reading.records import STEPS, Record
+from ascribe.steps.errors import InputError
 from ascribe.steps.files import read
 from ascribe.steps.lines import LineError, numbered_lines
 from ascribe.steps.problems import Problem, TableError, replace_surrogates
@@ -123,7 +124,7 @@ def _read_chats(path: Path, extracted: Extracted) -> None:
         except TableError as error:
             extracted.problems += error.problems
     if not number:
-        raise ValueError("there is nothing in the file; check that it was written")
+        raise InputError("there is nothing in the file", hint="check that it was written")
 
 
 def _chat(row: dict[str, Any], record: Record, skipped: Counter[str]) -> list[Candidate]:
@@ -175,13 +176,13 @@ def _messages(row: dict[str, Any]) -> list[Any]:
     """The messages of a trace as they are."""
     key = next((key for key in ("messages", "conversations") if key in row), None)
     if key is None:
-        titles = [form.title for form in FORMATS.values() if form.recognises(row)]
+        titles = [form.title for form in formats().values() if form.fits(row)]
         keys = ", ".join(sorted(row)[:8]) or "nothing"
         unread = f"{titles[0]} are not read here" if titles else f"an object of {keys[:200]}"
-        raise ValueError(f"{unread}; write OpenAI messages, one trace on a line")
+        raise InputError(f"{unread}", hint="write OpenAI messages, one trace on a line")
     values = row[key]
     if not isinstance(values, list) or not values:
-        raise ValueError(f"{key} must be a list that is not empty")
+        raise InputError(f"{key} must be a list that is not empty")
     system = row.get("system") if key == "conversations" else None
     return [*([{"from": "system", "value": system}] if system else []), *values]
 
@@ -192,13 +193,13 @@ def _openai_message(value: Any) -> Any:
         return value
     speaker, text = str(value["from"]), value.get("value")
     if not isinstance(text, str):
-        raise ValueError("its value must be text")
+        raise InputError("its value must be text")
     message: dict[str, Any] = {"role": SPEAKERS.get(speaker, speaker), "content": text}
     if speaker == "function_call":
         try:
             calls = loads(text)
         except ValueError as error:
-            raise ValueError(f"a function_call must be JSON: {error}") from error
+            raise InputError(f"a function_call must be JSON: {error}") from error
         message |= {"content": None, "tool_calls": calls if isinstance(calls, list) else [calls]}
     return message
 
@@ -209,7 +210,7 @@ def _role_and_text(value: Any) -> tuple[str, str]:
     content, role = value.get("content"), ROLES.get(value["role"], value["role"])
     for part in content if isinstance(content, list) else ():
         if isinstance(part, Mapping) and MEDIA.fullmatch(str(part.get("type", "text"))):
-            raise ValueError("its content holds a picture or a file, and policies read text alone")
+            raise InputError("its content holds a picture or a file, and policies read text alone")
     text = text_of(content)
     if role != "assistant":
         return role, text
@@ -223,15 +224,15 @@ def _tools(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         value = loads(value) if value.strip() else None
     if not isinstance(value, list | None):
-        raise ValueError("tools must be a list of functions")
+        raise InputError("tools must be a list of functions")
     functions = []
     for tool in value or ():
         function = tool.get("function", tool) if isinstance(tool, dict) else {}
         name = function.get("name") if isinstance(function, dict) else None
         if not name or not isinstance(name, str):
-            raise ValueError("a tool has no name")
+            raise InputError("a tool has no name")
         if not isinstance(function.get("parameters", {}), dict):
-            raise ValueError("the parameters of a tool must be a JSON schema")
+            raise InputError("the parameters of a tool must be a JSON schema")
         functions.append(replace_surrogates(canonical(function)))
     return tuple(functions)
 
@@ -254,7 +255,7 @@ def _read_table(
     }
     if missing := {"prompt", "response"} - columns.keys():
         names = " and no column ".join(sorted(missing))
-        raise ValueError(f"there is no column {names}; write it with ascribe rollout")
+        raise InputError(f"there is no column {names}", hint="write it with ascribe rollout")
     traces: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for place, row in enumerate(rollouts.table.to_dicts()):
         row |= {name: values[place] for name, values in columns.items()}
@@ -289,7 +290,7 @@ def _episode(
             with Record(None, path, row["line"], "prompt").refusing():
                 messages = loads(row["prompt"] or "")
                 if not is_chat(messages):
-                    raise ValueError("it is no list of messages with a role and a content")
+                    raise InputError("it is no list of messages with a role and a content")
             scene = None
             if named and row["state"] is not None:
                 task = None if first is None else first + int(number)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from ascribe.steps.errors import AscribeError, InputError
 from ascribe_lab.agents.agent import AgentDecision, Message, Turn, View
 from ascribe_lab.models.policy import Sample
 from ascribe_lab.rollout.pools.pool import FailureKind, Reset, StepResult
@@ -175,9 +176,9 @@ class FailurePolicy:
 
     def __post_init__(self) -> None:
         if self.retries < 0:
-            raise ValueError(f"retries must be at least 0, not {self.retries}")
+            raise InputError(f"retries must be at least 0, not {self.retries}")
         if self.smallest_group is not None and self.smallest_group < 1:
-            raise ValueError(f"smallest_group must be at least 1, not {self.smallest_group}")
+            raise InputError(f"smallest_group must be at least 1, not {self.smallest_group}")
 
     def needs(self, size: int) -> int:
         """How many trajectories a group of ``size`` must have; with fewer it is dropped."""
@@ -212,7 +213,7 @@ class DroppedGroup:
         return f"{self.group}: {self.remaining} of {self.needed} trajectories left ({reasons})"
 
 
-class RolloutFailedError(RuntimeError):
+class RolloutFailedError(AscribeError, RuntimeError):
     """An episode failed for good, and the policy is to stop."""
 
     def __init__(self, failed: FailedEpisode) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from ascribe.steps.atomic import replacing
 from ascribe.steps.check import check
+from ascribe.steps.errors import InputError
 from ascribe.steps.lines import LONGEST_LINE
 from ascribe.steps.problems import Severity, TableError, one_line, replace_surrogates
 from ascribe_lab.json_journal import JournalError, open_journal, read_journal
@@ -185,11 +186,11 @@ def _read(
             group, member = record.pop("episode")
             whole = type(group) is int and type(member) is int
             if not (whole and 0 <= group < plan.groups and 0 <= member < plan.size):
-                raise ValueError(f"there is no episode {group}/{member}")
+                raise InputError(f"there is no episode {group}/{member}")
             names = plan.group_name(group), plan.trajectory_name(group, member)
             trajectory = _trajectory(names, **record)
             if problem := _problem(trajectory, states):
-                raise ValueError(problem)
+                raise InputError(problem)
         except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
             raise JournalError(
                 f"line {number} of {path} is no episode of this rollout ({one_line(error)}): "

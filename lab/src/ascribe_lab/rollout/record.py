@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ascribe.groups.actions import FIRST_TOKENS
+from ascribe.steps.errors import InputError
 from ascribe.steps.files import Rollouts, table_to_arrow, write
 from ascribe.steps.problems import replace_surrogates
 from ascribe.steps.table import StepTable
@@ -92,7 +93,7 @@ def save(rollout: Rollout, path: str | Path, states: States = "observation") -> 
         >>> from ascribe_lab import rollout
         >>> setup, plan = rollout.Setup("ezpoints", pool="serial"), rollout.Plan(1, 2, max_turns=4)
         >>> rollout.save(rollout.play(setup, rollout.Model("random"), plan), "played.parquet")
-        >>> ascribe.read_table("played.parquet")
+        >>> ascribe.read("played.parquet").table
         StepTable(8 rows, 1 group, 2 trajectories, 7 states)
     """
     write(arrow(rollout, states), path)
@@ -109,7 +110,7 @@ def trajectories(rollouts: Rollouts) -> dict[str, Trajectory]:
         ValueError: if another program wrote the file.
     """
     if missing := [name for name in READ_BACK if name not in rollouts.carried.column_names]:
-        raise ValueError(f"there is no column {missing[0]!r}: take a file of ascribe rollout")
+        raise InputError(f"there is no column {missing[0]!r}: take a file of ascribe rollout")
     rows = zip(rollouts.table.to_dicts(), rollouts.carried.to_pylist(), strict=True)
     names = ("state", "action", "reward", "observation", "problem", "won")
     steps: dict[tuple[str, str, str], list[Step]] = {}

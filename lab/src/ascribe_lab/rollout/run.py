@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.agents.agent import Agent
 from ascribe_lab.models.policy import Request, Sampling, SamplingPolicy, mix_seeds
 from ascribe_lab.rollout.episode import (
@@ -58,11 +59,11 @@ class Plan:
     def __post_init__(self) -> None:
         for name in ("groups", "size", "max_turns"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.episode_limit is not None and not self.episode_limit > 0:
-            raise ValueError(f"episode_limit must be above 0 seconds, not {self.episode_limit}")
+            raise InputError(f"episode_limit must be above 0 seconds, not {self.episode_limit}")
         if self.tasks is not None and len(self.tasks) != self.groups:
-            raise ValueError(f"{len(self.tasks)} tasks for {self.groups} groups")
+            raise InputError(f"{len(self.tasks)} tasks for {self.groups} groups")
 
     def episodes(self) -> list[RunningEpisode]:
         """All episodes, group by group."""
@@ -92,7 +93,7 @@ class Plan:
         """
         name, _, number = group.rpartition("/")
         if name != self.name or not re.fullmatch("[0-9]{1,9}", number):
-            raise ValueError(
+            raise InputError(
                 f"{group!r} is no task of {self.name}: its tasks are {self.name}/0, ..."
             )
         return int(number)

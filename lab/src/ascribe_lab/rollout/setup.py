@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
+from ascribe.steps.errors import InputError
 from ascribe.steps.hints import unknown
 from ascribe_lab.agents import Agent, agent_for
 from ascribe_lab.envs.contract import PARTS
@@ -60,7 +61,7 @@ class Setup:
 
     def __post_init__(self) -> None:
         if self.pool not in get_args(PoolName):
-            raise ValueError(unknown("pool", self.pool, get_args(PoolName)))
+            raise unknown("pool", self.pool, get_args(PoolName))
 
     @cached_property
     def agent(self) -> Agent:
@@ -82,7 +83,7 @@ class Setup:
                     break  # somebody else may have killed the worker
                 facts = _ask(pool, query)
         if isinstance(facts, Failure):
-            raise ValueError(f"{self.environment} cannot be made: {facts.kind}: {facts.detail}")
+            raise InputError(f"{self.environment} cannot be made: {facts.kind}: {facts.detail}")
         return facts["tasks"], facts["horizon"]
 
     def check_contract(self, seeds: int, max_steps: int, limit: float) -> ContractReport:
@@ -124,7 +125,7 @@ class Setup:
         """
         limit = self.facts[1] if max_turns is None else max_turns
         if limit is None:
-            raise ValueError(f"{self.environment} has no step limit of its own: give max_turns")
+            raise InputError(f"{self.environment} has no step limit of its own: give max_turns")
         return limit
 
     def with_expert(self) -> "Setup":
@@ -149,7 +150,7 @@ def _ask(pool: Pool, query: EnvironmentQuery) -> dict[str, Any] | Failure:
     """The reply to a query; ValueError if the environment's name or options are wrong."""
     reply = pool.ask(query)
     if not isinstance(reply, Failure) and "refused" in reply:
-        raise ValueError(reply["refused"])
+        raise InputError(reply["refused"])
     return reply
 
 

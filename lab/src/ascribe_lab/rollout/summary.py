@@ -3,7 +3,7 @@
 from collections import defaultdict
 from dataclasses import dataclass
 
-from ascribe.diagnostics import wilson
+from ascribe.estimators.diagnostics import wilson
 from ascribe_lab.rollout.run import Rollout, Trajectory
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.agents import (
     Agent,
     AgentDecision,
@@ -151,7 +152,7 @@ class GrowingChat(Chat):
         whole = super().prompt([*EXAMPLE, message])
         rest = whole[len(self._opening) :]
         if whole[: len(self._opening)] != self._opening or rest[0] not in self.ends:
-            raise ValueError(
+            raise InputError(
                 "the chat template changes earlier responses, so a chat cannot grow token by "
                 "token: use layout='step'"
             )

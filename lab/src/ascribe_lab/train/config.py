@@ -25,6 +25,7 @@ from pydantic.fields import FieldInfo
 from ascribe.engines import training_recipe
 from ascribe.engines.inputs import uncompared
 from ascribe.estimators import DEFAULT, Recipe
+from ascribe.steps.errors import InputError
 from ascribe.steps.plugins import is_path
 from ascribe_lab.rollout import FailurePolicy, Setup
 from ascribe_lab.rollout.record import States
@@ -59,11 +60,11 @@ MOST_TASKS = 100_000
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
-class ConfigError(ValueError):
+class ConfigError(InputError):
     """What is wrong with a configuration, one line for each key."""
 
-    def __init__(self, *problems: str) -> None:
-        super().__init__("\n".join(problems))
+    def __init__(self, *problems: str, hint: str = "") -> None:
+        super().__init__("\n".join(problems), hint=hint)
         self.problems = problems
 
 
@@ -157,7 +158,7 @@ class RecipeSection:
     def recipe(self, **changes: Any) -> Recipe:
         """The recipe, with parameters changed."""
         if "preset" in self.parameters:
-            raise ValueError("preset is no parameter: set recipe.preset")
+            raise InputError("preset is no parameter: set recipe.preset")
         return training_recipe(self.name, preset=self.preset, **{**self.parameters, **changes})
 
 

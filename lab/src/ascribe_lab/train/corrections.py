@@ -12,6 +12,7 @@ import numpy as np
 
 from ascribe.estimators import IBPO, Recipe
 from ascribe.estimators.ibpo import draw_tuples
+from ascribe.steps.errors import InputError
 from ascribe.steps.problems import replace_surrogates
 from ascribe_lab.agents import Agent, CorrectingPrompt, CorrectionPrompt
 from ascribe_lab.rollout import Rollout, SamplingPolicy
@@ -38,7 +39,7 @@ class Corrections:
 
     def __post_init__(self) -> None:
         if self.count < 1 or self.references < 0:
-            raise ValueError(f"count must be at least 1, and references at least 0, not {self}")
+            raise InputError(f"count must be at least 1, and references at least 0, not {self}")
 
     def agent(self, agent: Agent) -> Agent:
         """The agent, with a prompt that can ask for corrections too."""

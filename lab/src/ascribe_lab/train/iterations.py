@@ -15,8 +15,8 @@ import numpy as np
 from ascribe.engines.crediting import Compute, CreditedSteps, History, credit_steps, write_steps
 from ascribe.engines.metrics import credit_metrics, prefixed
 from ascribe.estimators import Recipe
-from ascribe.fingerprints import FloatMatrix
 from ascribe.groups.actions import FIRST_TOKENS
+from ascribe.groups.fingerprints import FloatMatrix
 from ascribe.steps.arrays import Floats
 from ascribe.steps.select import OnProblem
 from ascribe.steps.table import Coded

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from ascribe.engines.crediting import fingerprint_layer
 from ascribe.estimators import Recipe
 from ascribe.steps.atomic import write_file
+from ascribe.steps.errors import AscribeError
 from ascribe_lab.calibrate.setting import read_setting
 from ascribe_lab.models import write_smollm2
 from ascribe_lab.train.config import Config, ConfigError
@@ -33,7 +34,7 @@ class Run:
     """Decoder block that fingerprints are taken from; None if none are."""
 
 
-class EngineError(RuntimeError):
+class EngineError(AscribeError, RuntimeError):
     """The engine's process ended with an error, which it printed."""
 
 
@@ -76,8 +77,11 @@ def start_folder(config: Config) -> Path:
     except (OSError, ValueError, hub.errors.HfHubHTTPError) as error:
         why = str(error).strip().splitlines()[0]
         raise ConfigError(
-            f"model.path: {path} is no folder, and could not be fetched as the id of a model: "
-            f"{why}; fetch it with the hub's own tools, or name a folder"
+            (
+                f"model.path: {path} is no folder, and could not be fetched as the id "
+                f"of a model: {why}"
+            ),
+            hint="fetch it with the hub's own tools, or name a folder",
         ) from error
 
 

@@ -20,6 +20,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
 from ascribe.steps.atomic import write_file
+from ascribe.steps.errors import InputError
 from ascribe_lab.pivots import (
     LAMBDA_DIFF,
     Candidate,
@@ -156,7 +157,7 @@ def refuse_rounds(config: Config) -> None:
     if config.model.lora is not None:
         raise ConfigError("model.lora: adapters alone cannot be profiled: train all weights")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ValueError("rounds need a single process: start it without a launcher")
+        raise InputError("rounds need a single process: start it without a launcher")
 
 
 def _take_folder(folder: Path, rounds: Rounds, *, resume: bool) -> None:
@@ -169,7 +170,7 @@ def _take_folder(folder: Path, rounds: Rounds, *, resume: bool) -> None:
             )
         before = json.loads(record.read_text(encoding="utf-8"))
         if before != asdict(rounds):
-            raise ValueError(f"the rounds to resume had other settings: {before}")
+            raise InputError(f"the rounds to resume had other settings: {before}")
     folder.mkdir(parents=True, exist_ok=True)
     write_file(record, json.dumps(asdict(rounds)))
 

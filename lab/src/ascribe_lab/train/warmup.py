@@ -18,6 +18,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
+from ascribe.steps.errors import InputError, MissingPackageError
 from ascribe_lab.extras import install
 from ascribe_lab.models import Chat, ExpertPolicy, RandomPolicy, TransformersPolicy
 from ascribe_lab.models.loading import load_causal_lm, load_smollm2, save_model
@@ -73,7 +74,7 @@ class Demonstration:
 
     def __post_init__(self) -> None:
         if self.noise and self.teacher == "random":
-            raise ValueError("noise is for the expert: random actions need no others")
+            raise InputError("noise is for the expert: random actions need no others")
 
 
 @dataclass
@@ -144,7 +145,7 @@ def demonstrate(
     examples = [_example(growing or chat, *recorded) for recorded in policy.recorded]
     fitting = [example for example in examples if example is not None]
     if not fitting:
-        raise ValueError("no episode gave an example that fits the model's context")
+        raise InputError("no episode gave an example that fits the model's context")
     return sorted(fitting)
 
 
@@ -309,10 +310,12 @@ def warm_up(
     """
     out = Path(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"{out} is there already, and not an empty folder")
+        raise InputError(f"{out} is there already, and not an empty folder")
     setup.facts, setup.agent  # noqa: B018 (their errors show before a model is loaded)
     if find_spec("trl") is None:
-        raise ImportError(f"a warm-up needs TRL, which is not installed; run: {install('trl')}")
+        raise MissingPackageError(
+            "a warm-up needs TRL, which is not installed", hint=f"run: {install('trl')}"
+        )
     network, tokenizer = load_smollm2() if model == "smollm2" else load_causal_lm(model)
     network.to(device)
     chat = TransformersPolicy(network, tokenizer, context=context).chat

@@ -14,6 +14,7 @@ from ascribe.engines.inputs import refuse_unknown
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.sessions import State
 from ascribe.steps.arrays import Floats
+from ascribe.steps.errors import InputError
 from ascribe.steps.select import OnProblem
 from ascribe.steps.table import StepTable
 
@@ -97,7 +98,7 @@ def check_state(state: Any) -> None:
     """Raise ValueError for what is no state of a step here; ``key`` needs keys."""
     refuse_unknown("state", state, State)
     if state == "key":
-        raise ValueError(
+        raise InputError(
             "state='key' needs a key for each turn, and this trainer's batches have none: choose "
             "observation, tool or history"
         )
@@ -112,9 +113,12 @@ def stateless(method: str | Recipe) -> Recipe:
     """
     chosen = training_recipe(method)
     if chosen.has_history:
-        raise ValueError(
-            f"{chosen.name} carries state from one iteration to the next (running statistics, or a "
-            "memory), which the checkpoints of this trainer do not hold; choose another recipe, or "
-            "leave memory out"
+        raise InputError(
+            (
+                f"{chosen.name} carries state from one iteration to the next (running "
+                "statistics, or a memory), which the checkpoints of this trainer do "
+                "not hold"
+            ),
+            hint="choose another recipe, or leave memory out",
         )
     return chosen

@@ -29,6 +29,7 @@ from ascribe.engines.options import Options, Refused, refuse
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.sessions import Decoder, Spans, State, from_sequences, spread
 from ascribe.steps.arrays import Floats
+from ascribe.steps.errors import InputError
 from ascribe.steps.table import StepTable
 
 _OWN = Refused(
@@ -282,10 +283,13 @@ def credited(trainer: type, method: str | Recipe = DEFAULT, **options: Any) -> t
         def compute_advantages_and_returns(self, data: Any) -> Any:
             by_turns = self.cfg.generator.step_wise_trajectories
             if by_turns and not data.metadata.get("is_last_step"):
-                raise ValueError(
-                    "generator.step_wise_trajectories is set, and the rows do not say which is the "
-                    "last of its session (is_last_step): each turn would count as a session; "
-                    "install SkyRL 0.3.0"
+                raise InputError(
+                    (
+                        "generator.step_wise_trajectories is set, and the rows do not "
+                        "say which is the last of its session (is_last_step): each "
+                        "turn would count as a session"
+                    ),
+                    hint="install SkyRL 0.3.0",
                 )
             adapter = SkyrlAdapter(**{"decode": self.tokenizer.decode, **options})
             data = super().compute_advantages_and_returns(data)

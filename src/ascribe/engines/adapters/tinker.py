@@ -22,6 +22,7 @@ from ascribe.estimators import DEFAULT, Recipe
 from ascribe.sessions import Decoder
 from ascribe.sessions.sequences import START
 from ascribe.steps.arrays import Bools, Floats
+from ascribe.steps.errors import InputError
 from ascribe.steps.table import StepTable
 
 LIMITS = ("max_", "context_overflow", "rollout_timeout")
@@ -113,7 +114,9 @@ class TinkerAdapter:
         values = torch.from_numpy(np.repeat(advantages[places], sizes)).float()
         written = [datum.loss_fn_inputs["mask"].to_torch() > 0 for datum in data]
         if sum(int(mask.sum()) for mask in written) != len(values):
-            raise ValueError("a trajectory begins with a response; give it an observation first")
+            raise InputError(
+                "a trajectory begins with a response", hint="give it an observation first"
+            )
         for datum, mask in zip(data, written, strict=True):
             own, values = values[: mask.sum()], values[mask.sum() :]
             filled = torch.zeros(len(mask)).masked_scatter(mask, own)

@@ -25,6 +25,7 @@ from ascribe.engines.options import Options
 from ascribe.estimators import DEFAULT
 from ascribe.sessions import Conversation, Decoder, State, from_messages, from_sequences
 from ascribe.steps.arrays import Floats
+from ascribe.steps.errors import InputError
 from ascribe.steps.table import StepTable
 
 OPTIONS = (
@@ -231,7 +232,7 @@ def _advantage_fn() -> Any:
         def __call__(self, exps: Any, **_: Any) -> Any:
             """The experiences with advantages, and metrics."""
             if not isinstance(exps, list):
-                raise ValueError(
+                raise InputError(
                     "this algorithm_type computes advantages in the trainer, where experiences are "
                     "tensors without turns: choose one that does not, such as multi_step_grpo"
                 )

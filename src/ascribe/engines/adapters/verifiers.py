@@ -21,8 +21,8 @@ import numpy as np
 from ascribe.engines.adapters import ExampleEpisode, check_state
 from ascribe.engines.options import Options
 from ascribe.sessions import State, from_messages
-from ascribe.sessions.formats.records import Record
 from ascribe.sessions.formats.verifiers import put_traces, read_traces
+from ascribe.sessions.reading.records import Record
 from ascribe.steps.arrays import Floats
 from ascribe.steps.table import StepTable
 

@@ -49,6 +49,7 @@ from ascribe.sessions import Conversation, Spans, State, from_sequences, spread
 from ascribe.sessions.endings import end_tokens, is_truncated
 from ascribe.sessions.spans import turn_starts
 from ascribe.steps.arrays import Floats
+from ascribe.steps.errors import InputError
 from ascribe.steps.select import OnProblem
 from ascribe.steps.table import Coded, StepTable
 
@@ -108,14 +109,17 @@ class AscribeAsyncTrainer(AsyncGRPOTrainer):  # type: ignore[misc]
         _refuse_unsupported(self.recipe, state)
         super().__init__(*arguments, **options)
         if problem := uncompared(self.recipe, self.args.num_generations):
-            raise ValueError(f"num_generations: {problem}")
+            raise InputError(f"num_generations: {problem}")
         worker = self.rollout_worker  # None in all processes but the first
         if worker is None:
             return
         if not isinstance(worker, AsyncRolloutWorker):
-            raise ValueError(
-                f"rollout_worker: {type(worker).__name__} is no AsyncRolloutWorker, whose loop "
-                "Ascribe extends; pass one, such as HarnessRolloutWorker, or leave it to TRL"
+            raise InputError(
+                (
+                    f"rollout_worker: {type(worker).__name__} is no AsyncRolloutWorker, "
+                    "whose loop Ascribe extends"
+                ),
+                hint="pass one, such as HarnessRolloutWorker, or leave it to TRL",
             )
         kind = getattr(worker, "_loop_cls", None)
         check_trl(worker, PRIVATE, kind)  # type: ignore[arg-type]
@@ -154,25 +158,33 @@ class AscribeAsyncTrainer(AsyncGRPOTrainer):  # type: ignore[misc]
 def _refuse_unsupported(recipe: Recipe, state: State) -> None:
     """Raise ValueError for what cannot be had where single groups are scored, without a model."""
     if state == "key":
-        raise ValueError("state='key': TRL's rollouts have no keys; use observation or tool")
+        raise InputError("state='key': TRL's rollouts have no keys", hint="use observation or tool")
     if problem := missing_columns(recipe, "AsyncGRPOTrainer", ()):
-        raise ValueError(problem)
+        raise InputError(problem)
     if recipe.has_history:
-        raise ValueError(
-            f"{recipe.name} carries state from one iteration to the next (running statistics, or a "
-            "memory), and AsyncGRPOTrainer scores single groups; use AscribeTrainer, or leave "
-            "memory out"
+        raise InputError(
+            (
+                f"{recipe.name} carries state from one iteration to the next (running "
+                "statistics, or a memory), and AsyncGRPOTrainer scores single groups"
+            ),
+            hint="use AscribeTrainer, or leave memory out",
         )
     # With scale="equal" the size of advantages is that of grpo in each group, not over a batch.
     if not recipe.by_group_with_pool:
-        raise ValueError(
-            f"{recipe.name} compares the groups of a batch, and AsyncGRPOTrainer scores each group "
-            "by itself as soon as it has ended; choose a recipe that compares inside a group"
+        raise InputError(
+            (
+                f"{recipe.name} compares the groups of a batch, and AsyncGRPOTrainer "
+                "scores each group by itself as soon as it has ended"
+            ),
+            hint="choose a recipe that compares inside a group",
         )
     if getattr(recipe, "fingerprint", None) == "given" and not hasattr(recipe, "states"):
-        raise ValueError(
-            f"{recipe.name} compares states by fingerprints of the policy, and the process that "
-            "scores rollouts has no policy; use fingerprint='ngram', sbc or gigpo"
+        raise InputError(
+            (
+                f"{recipe.name} compares states by fingerprints of the policy, and the "
+                "process that scores rollouts has no policy"
+            ),
+            hint="use fingerprint='ngram', sbc or gigpo",
         )
 
 

@@ -38,6 +38,7 @@ from transformers import TrainerState
 from trl import GRPOTrainer
 
 from ascribe.engines import training_recipe
+from ascribe.engines.capture import Places, capture, decoder_blocks
 from ascribe.engines.crediting import (
     CreditedSteps,
     History,
@@ -67,12 +68,12 @@ from ascribe.engines.trl.options import GRPO
 from ascribe.engines.trl.shares import credit_shares, needs_batch
 from ascribe.engines.trl.turns import Sources, conversation, from_chats
 from ascribe.estimators import DEFAULT, Recipe
-from ascribe.fingerprints import FloatMatrix
-from ascribe.fingerprints.capture import Places, capture, decoder_blocks
+from ascribe.groups.fingerprints import FloatMatrix
 from ascribe.sessions import Spans, State, from_sequences, spread
 from ascribe.sessions.endings import end_tokens, is_truncated
 from ascribe.sessions.spans import turn_starts
 from ascribe.steps.arrays import Floats, Ints
+from ascribe.steps.errors import InputError, MissingPackageError
 from ascribe.steps.hints import page, unknown
 from ascribe.steps.select import OnProblem
 from ascribe.steps.table import INPUT_COLUMNS, Coded, StepTable
@@ -118,9 +119,9 @@ def check_trl(
             continue  # it passes arguments on
         missing += [f"{name}({each})" for each in taken if each not in parameters]
     if missing:
-        raise ImportError(
-            f"TRL {trl.__version__} lacks {', '.join(missing)}, on which AscribeTrainer depends; "
-            f"install a release that {page('engines/trl')} names"
+        raise MissingPackageError(
+            (f"TRL {trl.__version__} lacks {', '.join(missing)}, on which AscribeTrainer depends"),
+            hint=f"install a release that {page('engines/trl')} names",
         )
     first, last = (Version(release).release for release in RELEASES)
     if not first <= Version(trl.__version__).release[:2] <= last:
@@ -133,11 +134,9 @@ def check_trl(
 def refuse_state(state: Any) -> None:
     """Raise ValueError for a state that is not among those of ``State``."""
     if not isinstance(state, str) or state not in get_args(State):
-        known = unknown("choice", state, get_args(State))
-        raise ValueError(
-            f"state: {known}; for states of your own take key, and give environments a property "
-            f"{KEY}, or return turn_states from a rollout_func"
-        )
+        own = f"for states of your own take key, and give environments a property {KEY}, or return "
+        own += "turn_states from a rollout_func"
+        raise unknown("choice", state, get_args(State), own).within("state")
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,9 +193,14 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         refuse_state(state)
         refuse_unknown("check", check, OnProblem)
         if fingerprints is not None and type(fingerprints) is not int:
-            raise ValueError(
-                f"fingerprints is {fingerprints!r}, not the number of a decoder block such as -12; "
-                'to compare states by their words, give the recipe fingerprint="ngram" instead'
+            raise InputError(
+                (
+                    f"fingerprints is {fingerprints!r}, not the number of a decoder "
+                    "block such as -12"
+                ),
+                hint=(
+                    'to compare states by their words, give the recipe fingerprint="ngram" instead'
+                ),
             )
         self.recipe = training_recipe(recipe)
         self.layer = fingerprint_layer(self.recipe, fingerprints)
@@ -247,25 +251,25 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         read_from = (SO_FAR, KEY) if self.state_choice == "key" else (SO_FAR,)
         for tool in self.tools or () if self.environment_factories else ():
             if inspect.ismethod(tool) and tool.__name__ in read_from:
-                raise ValueError(
+                raise InputError(
                     f"{type(tool.__self__).__name__}.{tool.__name__} is a method, and TRL gives "
                     "the methods of an environment to the model as tools: make it a property"
                 )
         if self.layer is not None:
             blocks = len(decoder_blocks(self.model)[1])
             if not -blocks <= self.layer < blocks:
-                raise ValueError(
+                raise InputError(
                     f"fingerprints is {self.layer}, and the model has {blocks} decoder blocks"
                 )
         if self.state_choice == "key" and not (self.rollout_func or self.environment_factories):
-            raise ValueError(
+            raise InputError(
                 "state='key' needs turn_states of a rollout_func, or state_key of an environment"
             )
         given = ("entropy",) if self.rollout_func is None else INPUT_COLUMNS
         if problem := missing_columns(self.recipe, "TRL", (*given, *self._of_environment)):
-            raise ValueError(problem)
+            raise InputError(problem)
         if problem := uncompared(self.recipe, self.num_generations):
-            raise ValueError(f"num_generations: {problem}")
+            raise InputError(f"num_generations: {problem}")
 
     # Runs and checkpoints. The state that a recipe carries on is part of a checkpoint.
 
@@ -278,7 +282,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         if resume_from_checkpoint is True:
             checkpoint = last_checkpoint(self.args.output_dir)
             if checkpoint is None:
-                raise ValueError(f"{self.args.output_dir} holds no complete checkpoint")
+                raise InputError(f"{self.args.output_dir} holds no complete checkpoint")
             resume_from_checkpoint = str(checkpoint)
         self._history, self._step, self._amid = None, 0, 0
         # What is left of a run that was interrupted must not get into this one.
@@ -288,7 +292,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             file = Path(resume_from_checkpoint) / "trainer_state.json"
             state = TrainerState.load_from_json(str(file))
             if self.recipe.has_history and CARRIED not in state.stateful_callbacks:
-                raise ValueError(no_history(self.recipe, resume_from_checkpoint, CARRIED))
+                raise InputError(no_history(self.recipe, resume_from_checkpoint, CARRIED))
             self._history = state.stateful_callbacks.get(CARRIED)
             self._step = state.global_step * self.args.gradient_accumulation_steps
             # TRL generates at the start of an iteration; its first steps are then left out.
@@ -417,7 +421,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             elif given is None and name == "turn_rewards":
                 given = [[0.0] * count for count in counts]
             elif given is None:
-                raise ValueError(f"rollout_func returned no {name}: return a list for each episode")
+                raise InputError(f"rollout_func returned no {name}: return a list for each episode")
             episodes = zip(groups, members, strict=True)
             kept, failed = turn_lists(name, given, counts, episodes, entry)
             self._failed |= failed
@@ -637,12 +641,12 @@ def _state(environment: Any) -> str | None:
     """The text of an environment's ``state_key``; ValueError if it has none."""
     kind, value = type(environment).__name__, _attribute(environment, KEY, _attribute)
     if value is _attribute:
-        raise ValueError(f"state='key': {kind} has no attribute {KEY}")
+        raise InputError(f"state='key': {kind} has no attribute {KEY}")
     text = as_text(value)
     if text is not None and re.search(" at 0x[0-9a-f]+>", text):
-        raise ValueError(
-            f"state='key': {KEY} of {kind} is {text}, whose text is another for each object; "
-            "return a text of what it holds"
+        raise InputError(
+            (f"state='key': {KEY} of {kind} is {text}, whose text is another for each object"),
+            hint="return a text of what it holds",
         )
     return text
 

@@ -13,9 +13,10 @@ import torch
 from verl.utils import tensordict_utils
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 
+from ascribe.engines.capture import capture, packed, padded
 from ascribe.engines.verl.vectors import FINGERPRINT
-from ascribe.fingerprints.capture import capture, packed, padded
 from ascribe.steps.arrays import Ints
+from ascribe.steps.errors import InputError
 
 LAYER = "fingerprint_layer"
 """Where the trainer says which decoder block to watch; without it nothing is watched."""
@@ -30,7 +31,7 @@ class FingerprintEngine(FSDPEngineWithLMHead):  # type: ignore[misc]
         if layer is None or not forward_only:
             return super().forward_step(micro_batch, loss_function, forward_only)
         if self.use_ulysses_sp:
-            raise ValueError(
+            raise InputError(
                 "fingerprints need whole sequences: set ulysses_sequence_parallel_size=1"
             )
         with capture(self.module, int(layer), dtype=torch.float16) as hidden:

@@ -69,6 +69,7 @@ from ascribe.sessions.endings import end_tokens, is_truncated
 from ascribe.sessions.sequences import ID, START, Decoder
 from ascribe.sessions.spans import turn_starts
 from ascribe.steps.arrays import Bools, Floats
+from ascribe.steps.errors import InputError
 from ascribe.steps.problems import one_line
 from ascribe.steps.select import OnProblem
 from ascribe.steps.table import StepTable
@@ -123,8 +124,10 @@ class LoopSteps:
             self.staleness = Staleness(keys.pop("versions", None), keys.pop("stale", "drop"))
             self.recipe = training_recipe(name, **keys)
             self.layer = fingerprint_layer(self.recipe, layer, "ascribe.fingerprints")
+        except InputError as error:
+            raise error.within("ascribe.*") from error
         except (TypeError, ValueError) as error:
-            raise ValueError(f"ascribe.*: {error}") from error
+            raise InputError(str(error), "ascribe.*") from error
         lists = [given for name, given in SCORES.items() if name in self.recipe.columns]
         lists += [self.rewards] if self.rewards not in (FINAL, TOOL_REWARDS) else []
         own = OmegaConf.select(config, "actor_rollout_ref.rollout.agent.agent_loop_config_path")
@@ -296,7 +299,7 @@ class LoopSteps:
         faults: dict[str, str] = {}
         for name in self.lists:
             if not any(_gives(name, fields) for fields in rows.extra):
-                raise ValueError(
+                raise InputError(
                     f"none of {len(rows.extra)} rows has {name} in extra_fields: the agent loop "
                     "must put a list there, with an entry for each turn"
                 )
@@ -486,7 +489,7 @@ def refuse_without_effect(
     }
     found = [*problems(config), *(problem for problem, is_wrong in wrong.items() if is_wrong)]
     if found:
-        raise ValueError("\n".join(found))
+        raise InputError("\n".join(found))
 
 
 def _sequence_parallel(config: Any) -> int:

@@ -6,6 +6,8 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
+from ascribe.steps.errors import MissingPackageError
+
 PRIVATE = {
     "verl.trainer.ppo.v1:PPOTrainer": "_compute_advantage _get_required_batch_multiple",
     "verl.experimental.separation.ray_trainer:SeparateRayPPOTrainer": (
@@ -41,7 +43,7 @@ def check_verl(private: Mapping[str, str] = PRIVATE) -> None:
         missing += [f"{owner}.{name}" for name in names.split() if not hasattr(found, name)]
     installed, tested = version("verl"), " and ".join(RELEASES)
     if missing:
-        raise ImportError(
+        raise MissingPackageError(
             f"verl {installed} has no {', '.join(missing)}, which credit for steps needs: install "
             f"a tested release ({tested})"
         )

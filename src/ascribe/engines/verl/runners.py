@@ -20,6 +20,7 @@ from verl.trainer import main_ppo as ppo_main
 from verl.utils.import_utils import import_external_libs
 
 from ascribe.engines.verl.names import class_of
+from ascribe.steps.errors import InputError
 
 WORKERS = "ascribe.engines.verl.workers"
 """What worker processes load."""
@@ -97,8 +98,9 @@ def main_ppo(runner: Any = CreditRunner) -> None:
 
     def run_ppo(config: Any, task_runner_class: Any) -> None:  # noqa: ARG001 (verl passes it)
         if not config.trainer.use_v1:
-            raise ValueError(
-                "trainer.use_v1: verl's older trainer gives no credit for steps; set it to True"
+            raise InputError(
+                "trainer.use_v1: verl's older trainer gives no credit for steps",
+                hint="set it to True",
             )
         run(config, task_runner_class=ray.remote(runner))
 

@@ -21,6 +21,7 @@ from ascribe.engines.verl.names import check_verl, class_of
 from ascribe.engines.verl.rows import minibatch_count, minibatch_order
 from ascribe.engines.verl.trainer import credited, wrap_updates
 from ascribe.sessions import spread
+from ascribe.steps.errors import InputError
 
 MINIBATCH = "mini_batch_size"
 """verl's name, in a batch on its way to the workers."""
@@ -54,7 +55,7 @@ class SeparateMixin(SeparateRayPPOTrainer):  # type: ignore[misc]
             "or a memory), which main_ppo alone saves in checkpoints": recipe.has_history,
         }
         if any(wrong.values()):
-            raise ValueError("\n".join(problem for problem in wrong if wrong[problem]))
+            raise InputError("\n".join(problem for problem in wrong if wrong[problem]))
         self._rows: list[int] = []
         self._learned: int | None = None
         super().__init__(*given, config=config, **options)

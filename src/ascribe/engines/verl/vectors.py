@@ -17,7 +17,7 @@ from ascribe.engines.crediting import Compute
 from ascribe.estimators import Recipe
 from ascribe.estimators.credit import Credit
 from ascribe.estimators.shards import credit_shard, join_shards, split_shards
-from ascribe.fingerprints import FloatMatrix
+from ascribe.groups.fingerprints import FloatMatrix
 from ascribe.sessions import Spans
 from ascribe.steps.arrays import Bools, Ints
 from ascribe.steps.table import StepTable

@@ -16,16 +16,17 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import TypeAlias
 
-from ascribe.sessions.formats.calls import one_group, seconds
-from ascribe.sessions.formats.records import (
+from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.files import read_records
+from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.records import (
     Message,
     Record,
     content,
-    read_records,
     tool_call,
 )
-from ascribe.sessions.formats.scores import Score
-from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.scores import Score
+from ascribe.sessions.reading.traces import one_group, seconds
 
 ROLES = {"agent": "assistant", "user": "user", "system": "system"}
 MISSING = "is not among the files given; give the folder of the trial, or remove the reference"
@@ -59,7 +60,7 @@ def read(records: Sequence[Record]) -> Iterator[Conversation]:
     parents = _parents(documents)
     order = _in_order(parents, len(documents))
     if len(order) < len(documents):
-        raise records[0].error("its references form a cycle; write each trajectory once")
+        raise records[0].error("its references form a cycle", hint="write each trajectory once")
     for number in order:
         place, _, document = documents[number]
         steps = document.get("steps").items(required=True)
@@ -165,7 +166,9 @@ def _turn(step: Record) -> list[Message]:
     contents = [step.get("message"), *(each.get("content") for each in results)]
     for part in (p for each in contents if isinstance(each.value, list) for p in each.items()):
         if part.get("type").value not in ("text", "image"):
-            raise part.get("type").error("a part of ATIF is text or image; write it as one of them")
+            raise part.get("type").error(
+                "a part of ATIF is text or image", hint="write it as one of them"
+            )
     source = step.get("source").text()
     if source not in ROLES:
         raise step.get("source").error("it must be agent, user or system")
@@ -213,3 +216,15 @@ def _reward(trial: Path) -> Record:
             raise Record(None, text).error("it must be a number") from error
     whole = _beside(trial / "verifier" / "reward.json")
     return whole.get("reward") if isinstance(whole.value, dict) else whole
+
+
+FORMAT = Format(
+    "atif",
+    "Harbor ATIF",
+    "schema_version=ATIF.*",
+    read,
+    example="formats/atif",
+    session=session,
+    scores=scores,
+    beside=("result.json", "reward.json", "config.json"),
+)

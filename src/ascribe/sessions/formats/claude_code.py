@@ -10,25 +10,19 @@ decision here. They have no reward and no task: these are given by ``reward`` an
 without a task, sessions with the same prompt form a group.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ascribe.sessions.formats import anthropic
-from ascribe.sessions.formats.calls import branches, in_session, nearest, one_group, seconds
-from ascribe.sessions.formats.chats import GROUPS, usual
-from ascribe.sessions.formats.records import Message, Record
 from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading import anthropic
+from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.names import GROUPS, usual
+from ascribe.sessions.reading.records import Message, Record
+from ascribe.sessions.reading.traces import branches, in_session, nearest, one_group, seconds
 
 SYNTHETIC = "<synthetic>"
 """The model of messages that the program wrote itself, such as errors."""
-
-
-def recognises(record: Mapping[str, Any]) -> bool:
-    """Whether it is a line of a session, or one of those that stand between."""
-    lines = ({"type", "sessionId"}, {"leafUuid"}, {"messageId", "snapshot"})
-    # Observations of Langfuse have a type and a session, too.
-    return "traceId" not in record and any(record.keys() >= keys for keys in lines)
 
 
 def split(record: Record) -> Sequence[Record]:
@@ -77,8 +71,9 @@ def read(records: Sequence[Record]) -> Iterator[Conversation]:
     nodes, numbers = _nodes(records)
     for node in nodes:
         if node.parent is not None and node.parent not in numbers:
-            detail = "no line of the files given has this uuid; give all files of the session"
-            raise records[node.place].get("parentUuid").error(detail)
+            missing = records[node.place].get("parentUuid")
+            hint = "give all files of the session"
+            raise missing.error("no line of the files given has this uuid", hint=hint)
     parents = [-1 if node.parent is None else numbers[node.parent] for node in nodes]
     nearest(parents, [False] * len(nodes))  # refuses cycles
     messages = [node.messages() for node in nodes]
@@ -211,3 +206,16 @@ def _spawns(records: Sequence[Record]) -> dict[str | None, tuple[str, str | None
             for call in (each for each in asked if each in calls):
                 spawns[result.get("agentId").name()] = calls[call]
     return spawns
+
+
+RECORDS = "!traceId type sessionId | !traceId leafUuid | !traceId messageId snapshot"
+FORMAT = Format(
+    "claude-code",
+    "Claude Code sessions",
+    RECORDS,
+    read,
+    session=session,
+    split=split,
+    identity="uuid",
+    unique="message",
+)

@@ -1,109 +1,19 @@
-"""Logs of a gateway, a line for each model call; fields of rllm-model-gateway 0.1.0.
+"""Logs of a gateway, a line for each model call; fields of rllm-model-gateway 0.1.0."""
 
-A line has ``messages`` (what the model was shown) and its response, as ``response_message`` or in
-one of the usual other places. Lines with the same ``session_id`` in files of one folder are one
-session, so that a log may be rotated; different folders are different runs, which may use the same
-names again. A line with a ``session_id`` and no response is a chat that holds its responses; those
-that several chats of a session repeat count once.
+from ascribe.sessions.reading.chats import RESPONSES
+from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.model_calls import read, scores, session, snapshots
+from ascribe.sessions.reading.names import SESSIONS
 
-The task is a field with a usual name, or the session's name before its last colon (``task1:0``),
-else the prompt.
-"""
-
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any
-
-from ascribe.sessions.formats import chats
-from ascribe.sessions.formats.calls import in_session, one_group, seconds
-from ascribe.sessions.formats.chats import SESSIONS, usual
-from ascribe.sessions.formats.openai import RESPONSES, chat, converted
-from ascribe.sessions.formats.records import Message, Record, digest
-from ascribe.sessions.formats.scores import Score
-from ascribe.sessions.messages import Conversation
-
-
-def session(record: Record) -> Hashable:
-    """The folder and the name of the session; None for a line without one."""
-    name = usual(record, SESSIONS)
-    return (str(record.path.parent), name.name()) if name else None
-
-
-def scores(record: Record) -> list[Score]:
-    """The reward of a call, or of its session, in a field with a usual name."""
-    found = usual(record, chats.REWARDS)
-    return [Score("", found)] if found else []
-
-
-def snapshots(record: Record) -> bool:
-    """Whether a record is a whole chat, or a state, and no call with its response."""
-    return not (_choices(record) or any(record.get(name).value for name in RESPONSES))
-
-
-def read(records: Sequence[Record]) -> Iterator[Conversation]:
-    """The calls of a session; each choice of a response is one."""
-    named = usual(records[0], SESSIONS)
-    name = named.name() if named else records[0].short()
-    group = one_group(usual(record, chats.GROUPS) for record in records)
-    calls = []
-    converted_before: list[tuple[Any, list[Message]]] = []
-    for place, record in enumerate(records):
-        trace = record.get("trace_id").optional_name()
-        ends = [each.get("finish_reason").value for each in (record, *_choices(record))]
-        for choice, (messages, context) in enumerate(_chats(record, converted_before)):
-            call = Conversation(
-                group="",
-                trajectory=name,
-                messages=messages,
-                context=context,
-                truncated="length" in ends or usual(record, ("truncated", "is_truncated")).flag(),
-                agent=usual(record, ("agent", "agent_name")).optional_name(),
-                version=chats.version(record),
-                times=chats.times(record),
-                logprobs=digest(_logprobs(record)),
-                id=f"{trace}/{choice}" if trace and choice else trace,
-                time=seconds(record.get("timestamp")),
-            )
-            cut = [len(call.steps) - 1] if "length" in ends else []
-            (value,) = [each.value for each in scores(record)] or [replace(record, value=None)]
-            whole = replace(call, reward=value.optional_number())
-            extra = {"record": place} | ({} if named else chats.ends(whole, group))
-            calls.append(replace(call, truncated_turns=cut, extra=extra))
-    yield from in_session(calls, name, group or (name.rpartition(":")[0] if named else None))
-
-
-def _logprobs(record: Record) -> Any:
-    """The log-probabilities of a response, where gateways keep them."""
-    names = ("logprobs", "response_logprobs", "completion_logprobs", "response.logprobs")
-    found = [chats.at(record, name).value for name in names]
-    return [*found, *(each.get("logprobs").value for each in _choices(record))]
-
-
-def _choices(record: Record) -> list[Record]:
-    """The choices of a response in OpenAI's form."""
-    for each in (record, record.get("response")):
-        if isinstance(each.value, dict) and each.value.get("choices"):
-            return each.get("choices").items()
-    return []
-
-
-def _chats(
-    record: Record, before: list[tuple[Any, list[Message]]]
-) -> Iterator[tuple[list[Message], int]]:
-    """The messages of each choice, and how many of them the call was shown."""
-    shown = chat(record, before)
-    responses = [each.get("message") or each.get("text") for each in _choices(record)]
-    if not responses:
-        responses = [each for each in map(record.get, RESPONSES) if each.value][:1]
-    for response in responses:
-        value = response.value
-        value = {"content": value} if isinstance(value, str) else response.mapping()
-        # A response may lack its role, which goes without saying.
-        turn = converted([replace(response, value={"role": "assistant", **value})])
-        if turn[-1]["role"] != "assistant":
-            raise response.get("role").error("a response must be the assistant's; leave it out")
-        yield [*shown, *turn], len(shown)
-    if not responses:
-        if "response_message" in record.mapping():
-            raise record.get("response_message").error("the call has no response; leave it out")
-        yield shown, 0
+FORMAT = Format(
+    "gateway",
+    "model calls of a gateway",
+    f"messages:list {'/'.join((*RESPONSES, *SESSIONS[:4]))}:set",
+    read,
+    example="sessions/gateway.jsonl",
+    rank=1,
+    session=session,
+    snapshots=snapshots,
+    scores=scores,
+    identity="trace_id",
+)

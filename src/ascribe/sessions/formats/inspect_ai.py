@@ -8,8 +8,9 @@ messages.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ascribe.sessions.formats.records import Record, message
 from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.records import Record, message
 
 ATTACHMENT = "attachment://"
 GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
@@ -58,3 +59,14 @@ def score(value: Record) -> float:
     if isinstance(value.value, str) and value.value in GRADES:
         return GRADES[value.value]
     return value.number()
+
+
+FORMAT = Format(
+    "inspect",
+    "Inspect log",
+    "id epoch messages target",
+    read,
+    example="formats/log.eval",
+    score=score,
+    beside=("logs.json", "eval-set.json"),
+)

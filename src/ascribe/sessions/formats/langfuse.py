@@ -7,11 +7,16 @@ call. Scores that are text are not rewards. The task is a field of the trace or 
 usual name, else the prompt.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ascribe.sessions.formats.calls import (
+from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.names import GROUPS, usual
+from ascribe.sessions.reading.records import Record
+from ascribe.sessions.reading.scores import Score
+from ascribe.sessions.reading.traces import (
     Chat,
     Kind,
     Span,
@@ -21,23 +26,10 @@ from ascribe.sessions.formats.calls import (
     responses,
     seconds,
 )
-from ascribe.sessions.formats.chats import GROUPS, usual
-from ascribe.sessions.formats.records import Record
-from ascribe.sessions.formats.scores import Score
-from ascribe.sessions.messages import Conversation
 
 TIMES = ("timestamp", "updatedAt", "createdAt")
 """When a score was given; of several of one name, the latest counts."""
 KINDS: dict[str, Kind] = {"GENERATION": "call", "AGENT": "agent", "TOOL": "tool"}
-
-
-def recognises(record: Mapping[str, Any]) -> bool:
-    """Whether it is a trace with observations, an observation or a score."""
-    keys = record.keys()
-    score = {"name", "value", "source"}
-    lines = ({"traceId", "type", "startTime"}, {"traceId", *score}, {"subject", *score})
-    nested = isinstance(record.get("observations"), list) and "id" in record
-    return nested or any(keys >= names and "spanId" not in keys for names in lines)
 
 
 def split(record: Record) -> list[Record]:
@@ -75,7 +67,9 @@ def _named(score: Record) -> Record:
         "session": {"traceId": own, "sessionId": name},
     }
     if kind not in names:
-        raise subject.get("kind").error(f"it must be one of {', '.join(names)}; leave others out")
+        raise subject.get("kind").error(
+            f"it must be one of {', '.join(names)}", hint="leave others out"
+        )
     return replace(score, value={**score.mapping(), **names[kind]})
 
 
@@ -126,3 +120,23 @@ def _span(record: Record) -> Span:
 
 def _chat(record: Record) -> Chat:
     return chat(record.get("input"), "user"), responses(record.get("output"))
+
+
+RECORDS = (
+    "observations:list id | "
+    "!spanId traceId type startTime | "
+    "!spanId traceId name value source | "
+    "!spanId subject name value source"
+)
+FORMAT = Format(
+    "langfuse",
+    "Langfuse traces",
+    RECORDS,
+    read,
+    example="sessions/langfuse.jsonl",
+    session=session,
+    trace=trace,
+    split=split,
+    scores=scores,
+    identity="key",
+)

@@ -7,10 +7,14 @@ of a usual name. The task is the example of a dataset, or an entry of the metada
 name, else the prompt.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterator, Sequence
 
-from ascribe.sessions.formats.calls import (
+from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.names import GROUPS, SESSIONS, usual
+from ascribe.sessions.reading.records import Record
+from ascribe.sessions.reading.scores import Score
+from ascribe.sessions.reading.traces import (
     Chat,
     Kind,
     Span,
@@ -20,19 +24,8 @@ from ascribe.sessions.formats.calls import (
     responses,
     seconds,
 )
-from ascribe.sessions.formats.chats import GROUPS, SESSIONS, usual
-from ascribe.sessions.formats.records import Record
-from ascribe.sessions.formats.scores import Score
-from ascribe.sessions.messages import Conversation
 
 KINDS: dict[str, Kind] = {"llm": "call", "tool": "tool"}
-
-
-def recognises(record: Mapping[str, Any]) -> bool:
-    """Whether it is a run."""
-    return record.keys() >= {"id", "run_type"} and bool(
-        record.keys() & {"trace_id", "dotted_order"}
-    )
 
 
 def session(record: Record) -> Hashable:
@@ -79,3 +72,16 @@ def _span(record: Record) -> Span:
 
 def _chat(record: Record) -> Chat:
     return chat(record.get("inputs"), "user"), responses(record.get("outputs"))
+
+
+FORMAT = Format(
+    "langsmith",
+    "LangSmith runs",
+    "id run_type trace_id | id run_type dotted_order",
+    read,
+    example="sessions/langsmith.jsonl",
+    session=session,
+    trace=trace,
+    scores=scores,
+    identity="id",
+)

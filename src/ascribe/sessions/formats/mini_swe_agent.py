@@ -9,10 +9,11 @@ and was shown to no model. The file has no reward: give it with ``reward``. The 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ascribe.sessions.formats.chats import conversation
-from ascribe.sessions.formats.records import Message, Record, message
-from ascribe.sessions.formats.responses import turns
 from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.items import turns
+from ascribe.sessions.reading.names import conversation
+from ascribe.sessions.reading.records import Message, Record, message
 
 LIMITS = ("LimitsExceeded", "TimeExceeded", "RepeatedFormatError")
 
@@ -48,3 +49,13 @@ def _unusable(extra: Record) -> list[Message]:
     if response.get("output"):
         return turns(response.get("output"))
     return [message(each.get("message")) for each in response.get("choices").items()[:1]]
+
+
+FORMAT = Format(
+    "mini-swe-agent",
+    "mini-swe-agent trajectories",
+    "trajectory_format=mini-swe-agent.*",
+    read,
+    example="formats/mini_swe_agent.jsonl",
+    beside=("preds.json",),
+)

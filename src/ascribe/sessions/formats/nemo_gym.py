@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from ascribe.sessions.formats.chats import prompt_name
-from ascribe.sessions.formats.records import Record
-from ascribe.sessions.formats.responses import prompt, turns
 from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.items import prompt, turns
+from ascribe.sessions.reading.names import prompt_name
+from ascribe.sessions.reading.records import Record
 
 
 def read(record: Record) -> Iterator[Conversation]:
@@ -25,3 +26,7 @@ def read(record: Record) -> Iterator[Conversation]:
         truncated=cut,
         truncated_turns=[steps - 1] if cut else [],
     )
+
+
+RECORDS = "_ng_task_index response:object | responses_create_params response:object"
+FORMAT = Format("nemo-gym", "NeMo-Gym rollouts", RECORDS, read, example="formats/nemo_gym.jsonl")

@@ -1,51 +1,14 @@
-"""Chats with a list of ``messages``: OpenAI's, or those of Anthropic and LangChain.
+"""Chats with a list of ``messages`` in OpenAI's form."""
 
-A record is a whole conversation, with a reward. Which messages it has is seen from themselves.
-"""
+from ascribe.sessions.reading.chats import read
+from ascribe.sessions.reading.format import Format
 
-from collections.abc import Iterator, Sequence
-from typing import Any
-
-from ascribe.sessions.formats import anthropic, langchain
-from ascribe.sessions.formats.chats import conversation, with_system
-from ascribe.sessions.formats.records import Message, Record, message
-from ascribe.sessions.messages import Conversation
-from ascribe.steps.hints import option
-
-RESPONSES = ("response_message", "response", "choices", "completion", "output")
-
-
-def read(record: Record) -> Iterator[Conversation]:
-    """The conversation of one record."""
-    messages = chat(record)
-    for response in (each for each in map(record.get, RESPONSES) if each.value):
-        how = option("form", "gateway")
-        raise response.error(f"a response beside the messages; read the file with {how}")
-    yield conversation(record, messages)
-
-
-def chat(record: Record, read: list[tuple[Any, list[Message]]] | None = None) -> list[Message]:
-    """The messages of a record, or of its ``values``, with the system prompt beside them.
-
-    ``read`` holds those of the call before, each with what it became; it gets those of this one.
-    Most messages of a call were in the one before it, and are not converted again.
-    """
-    state = record.get("values") if langchain.is_state(record.mapping()) else record
-    items = state.get("messages").items(required=True)
-    if read is None:
-        return with_system(record, converted(items))
-    same = 0
-    while same < min(len(items), len(read)) and items[same].value == read[same][0]:
-        same += 1
-    read[same:] = [(each.value, converted([each])) for each in items[same:]]
-    return with_system(record, [each for _, turn in read for each in turn])
-
-
-def converted(records: Sequence[Record]) -> list[Message]:
-    """Messages in OpenAI's form."""
-    values = [each.value for each in records]
-    if langchain.are_messages(values):
-        return langchain.messages(records)
-    if anthropic.are_messages(values):
-        return anthropic.messages(records)
-    return [message(each) for each in records]
+FORMAT = Format(
+    "openai",
+    "OpenAI messages",
+    "messages:list",
+    read,
+    example="formats/openai.jsonl",
+    rank=4,
+    family="chats",
+)

@@ -6,11 +6,15 @@ are entries of a trace or its metadata with usual names. Spans of the type ``res
 they have an input and an output; the SDK's own exporter leaves these out.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterator, Sequence
 
-from ascribe.sessions.formats import responses as items
-from ascribe.sessions.formats.calls import (
+from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading import items
+from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.model_calls import scores
+from ascribe.sessions.reading.names import GROUPS, usual
+from ascribe.sessions.reading.records import Record
+from ascribe.sessions.reading.traces import (
     Chat,
     Kind,
     Span,
@@ -20,9 +24,6 @@ from ascribe.sessions.formats.calls import (
     responses,
     seconds,
 )
-from ascribe.sessions.formats.chats import GROUPS, usual
-from ascribe.sessions.formats.records import Record
-from ascribe.sessions.messages import Conversation
 
 KINDS: dict[str, Kind] = {
     "generation": "call",
@@ -31,13 +32,6 @@ KINDS: dict[str, Kind] = {
     "function": "tool",
 }
 EMPTY = "it has no messages; write the input and the output of responses into their spans"
-
-
-def recognises(record: Mapping[str, Any]) -> bool:
-    """Whether it is a trace, a span, or a batch of them as the exporter sends it."""
-    data = record.get("data")
-    first = data[0] if isinstance(data, list) and data and isinstance(data[0], dict) else record
-    return first.get("object") in ("trace", "trace.span")
 
 
 def split(record: Record) -> list[Record]:
@@ -85,3 +79,17 @@ def _chat(data: Record) -> Chat:
         turn = items.turns(data.get("output"))
         return items.prompt(data.get("input")), [(each, False) for each in turn]
     return chat(data.get("input"), "user"), responses(data.get("output"))
+
+
+FORMAT = Format(
+    "openai-agents",
+    "OpenAI Agents traces",
+    r"data.0.object=trace(\.span)? | object=trace(\.span)?",
+    read,
+    example="sessions/openai_agents.jsonl",
+    session=session,
+    trace=trace,
+    split=split,
+    scores=scores,
+    identity="id",
+)

@@ -7,13 +7,14 @@ resolved; a run that was not evaluated has none. What an event of the environmen
 agent, such as a change of its status, is left out.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ascribe.sessions.formats.chats import at, conversation
-from ascribe.sessions.formats.records import Message, Record, canonical, content, tool_call
 from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.names import at, conversation
+from ascribe.sessions.reading.records import Message, Record, canonical, content, tool_call
 
 RESOLVED = ("test_result.report.resolved", "test_result.resolved", "report.resolved", "resolved")
 CONDENSED = ("condensation", "Condensation")
@@ -29,15 +30,6 @@ RESULTS = {
     "UserRejectObservation": "rejection_reason",
 }
 """Events of the SDK that are results of tools, and where they have them."""
-
-
-def recognises(record: Mapping[str, Any]) -> bool:
-    """Whether there are events, the first an action, an observation or of a kind."""
-    events = record.get("history", record.get("events"))
-    first = events[0] if isinstance(events, list) and events else None
-    return isinstance(first, dict) and not first.keys().isdisjoint(
-        ("action", "observation", "kind")
-    )
 
 
 def read(record: Record) -> Iterator[Conversation]:
@@ -74,7 +66,9 @@ def _contexts(events: list[Record]) -> Iterator[tuple[list[Message], int]]:
             context = len(shown)
             room -= context
             if room < 0:
-                raise event.error("the history is condensed too often; write it in fewer parts")
+                raise event.error(
+                    "the history is condensed too often", hint="write it in fewer parts"
+                )
             continue
         if kind in ABOUT_THE_RUN:
             continue
@@ -147,11 +141,22 @@ def _sdk_message(event: Record, kind: str) -> Message:
         turn["tool_calls"] = [tool_call(event.get("tool_name").text(), arguments, call)]
         return turn
     if kind not in RESULTS:
-        detail = f"{kind!r} is not read; leave it out, or write it as a message"
-        raise event.get("kind").error(detail)
+        hint = "leave it out, or write it as a message"
+        raise event.get("kind").error(f"{kind!r} is not read", hint=hint)
     result = event.get(RESULTS[kind])
     if isinstance(result.value, dict) and not result.get("content"):
         text = canonical(_without(result, "kind"))
     else:
         text = content(result.get("content") if isinstance(result.value, dict) else result)[0]
     return {"role": "tool", "content": text, "tool_call_id": call}
+
+
+RECORDS = "history.0.{0} | !history events.0.{0}".format("action/observation/kind")
+FORMAT = Format(
+    "openhands",
+    "OpenHands trajectories",
+    RECORDS,
+    read,
+    example="formats/openhands.jsonl",
+    beside=("metadata.json", "report.json"),
+)

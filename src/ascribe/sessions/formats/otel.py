@@ -10,14 +10,15 @@ is an evaluation (``gen_ai.evaluation.result``, or one of OpenInference), its ta
 a usual name. Few-shot examples in a prompt are not told apart from responses.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ascribe.sessions.formats import openinference
-from ascribe.sessions.formats.calls import Chat, Kind, Span, from_spans, seconds
-from ascribe.sessions.formats.chats import GROUPS
-from ascribe.sessions.formats.records import (
+from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading import openinference
+from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.names import GROUPS
+from ascribe.sessions.reading.records import (
     Message,
     Record,
     canonical,
@@ -26,8 +27,8 @@ from ascribe.sessions.formats.records import (
     parse,
     tool_call,
 )
-from ascribe.sessions.formats.scores import Score
-from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.scores import Score
+from ascribe.sessions.reading.traces import Chat, Kind, Span, from_spans, seconds
 
 KINDS: dict[str, Kind] = {
     **dict.fromkeys(("chat", "generate_content", "text_completion", "LLM"), "call"),
@@ -47,18 +48,15 @@ EMPTY = (
 )
 
 
-def recognises(record: Mapping[str, Any]) -> bool:
-    """Whether it is a span or a batch of them."""
-    context = record.get("context")
-    own = isinstance(context, dict) and context.keys() >= {"trace_id", "span_id"}
-    spans = own or record.keys() >= {"traceId", "spanId"}
-    return isinstance(record.get("resourceSpans"), list) or (spans and "attributes" in record)
-
-
 def split(record: Record) -> Iterator[Record]:
     """The spans of a record, in one form."""
-    if not record.get("resourceSpans"):
+    if not record.get("resourceSpans") and not record.get("spans"):
         yield _span(record)
+    nested = record.get("spans").items()[::-1]
+    while nested:
+        span = nested.pop()
+        yield _span(span)
+        nested += span.get("child_spans").items()[::-1]
     for resource in record.get("resourceSpans").items():
         for scope in resource.get("scopeSpans").items():
             yield from map(_span, scope.get("spans").items())
@@ -66,6 +64,8 @@ def split(record: Record) -> Iterator[Record]:
 
 def _span(record: Record) -> Record:
     """A span with the same keys whoever wrote it, and its attributes as an object."""
+    if record.get("span_attributes"):
+        return _nested(record)
     ids = record if record.get("traceId") else record.get("context")
     old = ids is not record
     start = record.get("start_time" if old else "startTimeUnixNano")
@@ -78,9 +78,23 @@ def _span(record: Record) -> Record:
         "span": ids.get("span_id" if old else "spanId").name(),
         "parent": record.get("parent_id" if old else "parentSpanId").optional_name(),
         "name": record.get("name").optional_name() or "",
-        "time": seconds(start, unit=1e-9),
+        "time": seconds(start, parts=10**9),
         "attributes": _attributes(record.get("attributes")),
         "events": events,
+    }
+    return replace(record, value=value)
+
+
+def _nested(record: Record) -> Record:
+    """A span with those that it started in ``child_spans``."""
+    value: dict[str, Any] = {
+        "trace": record.get("trace_id").name(),
+        "span": record.get("span_id").name(),
+        "parent": record.get("parent_span_id").optional_name(),
+        "name": record.get("span_name").optional_name() or "",
+        "time": seconds(record.get("timestamp")),
+        "attributes": _attributes(record.get("span_attributes")),
+        "events": [],
     }
     return replace(record, value=value)
 
@@ -215,9 +229,29 @@ def _messages(record: Record) -> list[Message]:
         elif kind in ("blob", "file", "uri"):
             texts.append(content(replace(part, value=[{**part.mapping(), "type": "file"}]))[0])
         else:
-            raise part.get("type").error("a part of this type is not read; leave it out")
+            raise part.get("type").error("a part of this type is not read", hint="leave it out")
     if results and not texts and not calls:
         return results
     value = {"role": role, "content": "\n".join(texts), "tool_calls": calls or None}
     turn = message(replace(record, value=value))
     return [*results, turn | ({"reasoning_content": "\n".join(thoughts)} if thoughts else {})]
+
+
+RECORDS = (
+    "context.trace_id context.span_id attributes | traceId spanId attributes | "
+    "resourceSpans:list | spans.0.span_attributes"
+)
+FORMAT = Format(
+    "otel",
+    "OpenTelemetry spans",
+    RECORDS,
+    read,
+    example="sessions/spans.jsonl",
+    session=session,
+    trace=trace,
+    split=split,
+    scores=scores,
+    field=field,
+    identity="span",
+    beside=("*.annotations.json",),
+)

@@ -6,12 +6,14 @@ session. What a call was shown is its ``input``; only turns of the ``output`` ar
 format has no text beside a call, but a summary of the reasoning, which is no part of an action.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
-from ascribe.sessions.formats.calls import in_session, one_group
-from ascribe.sessions.formats.chats import (
+from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.items import prompt, turns
+from ascribe.sessions.reading.model_calls import scores, session
+from ascribe.sessions.reading.names import (
     GROUPS,
     SESSIONS,
     TRAJECTORIES,
@@ -19,21 +21,8 @@ from ascribe.sessions.formats.chats import (
     usual,
     with_system,
 )
-from ascribe.sessions.formats.records import Message, Record, canonical, content, message, tool_call
-from ascribe.sessions.messages import Conversation
-
-OUTPUTS = ("output", "outputs", "result", "results")
-NO_ARGUMENTS = {"type", "id", "call_id", "status", *OUTPUTS}
-
-
-def recognises(record: Mapping[str, Any]) -> bool:
-    """Whether a record has items, or an input and a list of outputs that are items."""
-    items = record["output"] if "input" in record and "output" in record else record.get("items")
-    return (
-        isinstance(items, list)
-        and bool(items)
-        and all(isinstance(item, dict) and ("type" in item or "role" in item) for item in items)
-    )
+from ascribe.sessions.reading.records import Record
+from ascribe.sessions.reading.traces import in_session, one_group
 
 
 def read(records: Sequence[Record]) -> Iterator[Conversation]:
@@ -50,7 +39,9 @@ def read(records: Sequence[Record]) -> Iterator[Conversation]:
 
 def _call(record: Record) -> Conversation:
     if (before := record.get("previous_response_id")).value:
-        raise before.error("its input is elsewhere; write the items of the whole conversation")
+        raise before.error(
+            "its input is elsewhere", hint="write the items of the whole conversation"
+        )
     if record.get("items"):
         return conversation(record, with_system(record, turns(record.get("items"))))
     context = with_system(record, prompt(record.get("input")))
@@ -66,68 +57,13 @@ def _call(record: Record) -> Conversation:
     )
 
 
-def prompt(record: Record, *, sampled: bool = True) -> list[Message]:
-    """The messages of an input, which may be the text of the user."""
-    if isinstance(record.value, str):
-        return [{"role": "user", "content": record.text()}]
-    return turns(record, sampled=sampled)
-
-
-def turns(record: Record, *, sampled: bool = True) -> list[Message]:
-    """Items as messages, those of one turn of the model as one."""
-    messages: list[Message] = []
-    turn: list[Record] = []
-    for item in record.items(required=True):
-        kind = _kind(item)
-        shown: list[Message] = []
-        if kind.endswith("_call_output"):
-            shown = [_result(item, "output")]
-        elif kind == "message" and item.get("role").value != "assistant":
-            shown = [message(item)]
-        elif kind in ("message", "reasoning") or kind.endswith("_call"):
-            turn.append(item)
-            # A tool of the server: the item holds what the model was shown next.
-            shown = [_result(item, name) for name in OUTPUTS if item.get(name).value]
-        else:
-            raise item.get("type").error(f"{kind!r} is not read; write it as a message, or not")
-        if shown:
-            messages += [*_turn(turn, sampled=sampled), *shown]
-            turn = []
-    return [*messages, *_turn(turn, sampled=sampled)]
-
-
-def _kind(item: Record) -> str:
-    return item.get("type").text() if item.get("type") else "message"
-
-
-def _result(item: Record, name: str) -> Message:
-    value, call = item.get(name), item.get("call_id") or item.get("id")
-    parts = value.value if isinstance(value.value, list) else []
-    texts = isinstance(value.value, str) or (parts and _kind(value.items()[0]).startswith("input_"))
-    text = content(value)[0] if texts else canonical(value.value)
-    return {"role": "tool", "content": text, "tool_call_id": call.optional_name() or ""}
-
-
-def _turn(items: Sequence[Record], *, sampled: bool) -> list[Message]:
-    """The message of a run of the model's items; none if there are none."""
-    texts, thoughts, calls = [], [], []
-    for item in items:
-        kind = _kind(item)
-        if kind == "message":
-            texts.append(message(item)["content"])
-        elif kind == "reasoning":
-            thoughts += [content(item.get(name))[0] for name in ("summary", "content")]
-        else:
-            rest = {key: value for key, value in item.value.items() if key not in NO_ARGUMENTS}
-            named = item.get("name")
-            arguments = next((rest[key] for key in ("arguments", "input") if key in rest), None)
-            call = item.get("call_id") or item.get("id")
-            name, arguments = (named.text(), arguments) if named else (kind, rest)
-            calls.append(tool_call(name, arguments, call.value))
-    turn: Message = {"role": "assistant" if sampled else "demonstration"}
-    turn["content"] = "\n".join(filter(None, texts))
-    if any(thoughts):
-        turn["reasoning_content"] = "\n".join(filter(None, thoughts))
-    if calls:
-        turn["tool_calls"] = calls
-    return [turn] if items else []
+RECORDS = "input output.0.type/role | !output items.0.type/role | !input items.0.type/role"
+FORMAT = Format(
+    "responses",
+    "OpenAI Responses",
+    RECORDS,
+    read,
+    example="formats/responses.jsonl",
+    session=session,
+    scores=scores,
+)

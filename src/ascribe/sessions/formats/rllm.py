@@ -8,8 +8,9 @@ rewritten, a new one begins. Credit is written back to ``step.advantage``.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ascribe.sessions.formats.records import Message, Record, canonical, message
 from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.records import Message, Record, canonical, message
 
 LIMITS = ("max_turns", "max_prompt", "max_response", "timeout")
 """How the reasons begin for which a limit ended an episode."""
@@ -104,3 +105,8 @@ def _states(steps: Sequence[Record]) -> list[str] | None:
     """What each step observed, if all of them say so."""
     observations = [step.get("observation").value for step in steps]
     return None if None in observations else [canonical(value) for value in observations]
+
+
+FORMAT = Format(
+    "rllm", "rLLM episodes", "trajectories:list", read, example="formats/rllm.jsonl", put=put
+)

@@ -4,12 +4,12 @@ A ``function_call`` is a step of its own, as JSON with a name and arguments; the
 it. Turns with ``"loss": false`` are demonstrations.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-from ascribe.sessions.formats.chats import conversation, with_system
-from ascribe.sessions.formats.records import Message, Record, tool_call
 from ascribe.sessions.messages import Conversation, calls_of
+from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.names import conversation, with_system
+from ascribe.sessions.reading.records import Message, Record, tool_call
 from ascribe.steps.strict_json import loads
 
 ROLES = {
@@ -23,14 +23,6 @@ ROLES = {
     "tool": "tool",
     "function_response": "tool",
 }
-
-
-def recognises(record: Mapping[str, Any]) -> bool:
-    """Whether there is a list of conversations whose first turn says who wrote it."""
-    turns = record.get("conversations")
-    return isinstance(turns, list) and all(
-        isinstance(each, dict) and "from" in each for each in turns[:1]
-    )
 
 
 def read(record: Record) -> Iterator[Conversation]:
@@ -52,3 +44,12 @@ def _message(turn: Record) -> Message:
     if message["role"] == "assistant" and turn.get("loss").value is False:
         message["role"] = "demonstration"
     return message
+
+
+FORMAT = Format(
+    "sharegpt",
+    "ShareGPT conversations",
+    r"conversations.0.from | conversations=\[\]",
+    read,
+    example="formats/sharegpt.jsonl",
+)

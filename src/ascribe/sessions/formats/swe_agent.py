@@ -8,27 +8,20 @@ has no reward: give it with ``reward``. The task is the folder if the file is ca
 SWE-agent does; else tasks are told apart by their prompts.
 """
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator
 from itertools import takewhile
-from typing import Any
 
-from ascribe.sessions.formats.chats import conversation
-from ascribe.sessions.formats.records import Message, Record, canonical, message
 from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.names import conversation
+from ascribe.sessions.reading.records import Message, Record, canonical, message
 
 LIMITS = ("exit_cost", "exit_context", "exit_total_execution_time", "exit_command_timeout")
+PLACE = re.compile(r'\s*\{"open_file": "[^"]*", "working_dir": "[^"]*"\}\s*')
+"""A state that says where the agent is, and nothing else."""
 START = "start"
 """The key of a first step before which no state was taken."""
-
-
-def recognises(record: Mapping[str, Any]) -> bool:
-    """Whether there are steps with an action and an observation."""
-    steps = record.get("trajectory")
-    return (
-        isinstance(steps, list)
-        and "info" in record
-        and all(isinstance(each, dict) and "action" in each for each in steps[:1])
-    )
 
 
 def read(record: Record) -> Iterator[Conversation]:
@@ -40,11 +33,13 @@ def read(record: Record) -> Iterator[Conversation]:
     for step in steps:
         messages += _step(step)
     keys = [canonical(step.get("state").value) if step.get("state") else None for step in steps]
+    if all(key is not None and PLACE.fullmatch(key) for key in keys):
+        keys = [None]  # unlike situations are in one file and folder
     if any(isinstance(step.get("state").value, dict) for step in steps):
         keys = [START, *keys[:-1]]
-    folder = record.path.absolute().parent
-    run = {"group": folder.name, "trajectory": folder.parent.name}
-    if folder.name != record.path.stem:
+    folder, name = record.file.absolute().parent, record.file.stem
+    run = {"group": name, "trajectory": (folder.parent if folder.name == name else folder).name}
+    if record.file.suffix != ".traj":
         run = {"trajectory": record.short()}
     # What was submitted is graded, also where a limit made the agent submit it.
     status = str(record.get("info.exit_status").value)
@@ -74,3 +69,13 @@ def _step(step: Record) -> list[Message]:
         turn["reasoning_content"] = step.get("thought").text()
     seen = step.get("observation")
     return [turn, {"role": "tool", "content": seen.text()}] if seen else [turn]
+
+
+FORMAT = Format(
+    "swe-agent",
+    "SWE-agent trajectories",
+    r"trajectory.0.action info | trajectory=\[\] info",
+    read,
+    example="formats/swe_agent.jsonl",
+    beside=("preds.json",),
+)

@@ -9,9 +9,10 @@ the version is the agent's implementation and its model, if the file says these.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ascribe.sessions.formats.chats import conversation
-from ascribe.sessions.formats.records import Message, Record, message
 from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.names import conversation
+from ascribe.sessions.reading.records import Message, Record, message
 
 LIMITS = ("max_steps", "too_many_errors", "timeout")
 CRASHES = ("agent_error", "infrastructure_error", "unexpected_error")
@@ -22,7 +23,7 @@ LONG_ID = 20
 def read(simulation: Record) -> Iterator[Conversation]:
     """The conversation of one simulation."""
     if (ticks := simulation.get("ticks")).value:
-        raise ticks.error("simulations of voices are not read; simulate the task with texts")
+        raise ticks.error("simulations of voices are not read", hint="simulate the task with texts")
     trial, name = simulation.get("trial"), simulation.get("id")
     info = replace(simulation, value=(simulation.beside or {}).get("info"))
     agent = [info.get(f"agent_info.{each}").optional_name() for each in ("implementation", "llm")]
@@ -55,3 +56,8 @@ def _messages(records: list[Record]) -> Iterator[Message]:
                 yield {"role": "tool", "content": text, "tool_call_id": call}
             elif role == "assistant" or (role != "tool" and not calls.value):
                 yield message(each, sampled=bool(place or calls.value))
+
+
+FORMAT = Format(
+    "tau2", "tau2 simulations", "task_id messages reward_info", read, example="formats/tau2.json"
+)

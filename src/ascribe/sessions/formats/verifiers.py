@@ -9,13 +9,13 @@ Credit is written back to ``MessageNode.advantages``, which has a number for eac
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ascribe.sessions.formats.calls import branches
-from ascribe.sessions.formats.records import Record, digest, message
 from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.records import Record, digest, message
+from ascribe.sessions.reading.traces import branches
 
 LIMITS = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens")
 """Stop conditions that are limits, beside those that end in ``_timeout``."""
@@ -40,11 +40,13 @@ def read_traces(record: Record) -> Iterator[Conversation]:
         }
         for path, context in paths:
             sampled = [node for node in path[context:] if _is_sampled(nodes[node])]
+            # All that was shown is stated: an equal path was sampled again, and is no repetition.
+            shown = path.index(sampled[0]) if sampled else context
             yield Conversation(
                 group=group.name() if len(agents) == 1 else f"{group.name()}/{_agent(trace)}",
                 trajectory=trace.get("id").optional_name() or f"{record.short()}/{index}",
                 messages=[messages[node] for node in path],
-                context=context,
+                context=shown,
                 reward=_reward(trace),
                 truncated=stop in LIMITS or stop.endswith("_timeout"),
                 truncated_turns=[turn for turn, node in enumerate(sampled) if node in cut],
@@ -126,31 +128,11 @@ def _reward(trace: Record) -> float | None:
     )
 
 
-def read_results(record: Record) -> Iterator[Conversation]:
-    """The rollout of one line of the older format."""
-    prompt = [message(each, sampled=False) for each in _chat(record.get("prompt"), "user")]
-    turns = [message(each) for each in _chat(record.get("completion"), "assistant")]
-    steps = record.get("trajectory").items()
-    rewards = [step.get("reward").optional_number() for step in steps]
-    linear = len(steps) == sum(turn["role"] == "assistant" for turn in turns)
-    total = record.get("reward").optional_number()
-    # The reward of a step may be a part of the final one, or a copy of it.
-    summed = total is None or abs(sum(filter(None, rewards)) - total) < 1e-9
-    yield Conversation(
-        group=record.get("example_id").name(),
-        trajectory=record.short(),
-        messages=[*prompt, *turns],
-        reward=total,
-        rewards=rewards if linear and summed else None,
-        truncated=record.get("is_truncated").flag(),
-        truncated_turns=[
-            turn for turn, step in enumerate(steps) if linear and step.get("is_truncated").flag()
-        ],
-    )
-
-
-def _chat(record: Record, role: str) -> list[Record]:
-    """Messages, or a text that is one message of this role."""
-    if isinstance(record.value, str):
-        return [replace(record, value={"role": role, "content": record.value})]
-    return record.items()
+FORMAT = Format(
+    "verifiers",
+    "verifiers traces",
+    "traces:list | nodes:list",
+    read_traces,
+    example="formats/traces.jsonl",
+    put=put_traces,
+)

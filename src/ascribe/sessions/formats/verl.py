@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterator
 from hashlib import blake2b
 
-from ascribe.sessions.formats.records import Message, Record
 from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.records import Message, Record
 
 RESULTS = re.compile(
     r"\n?(?:<\|im_end\|>\s*)?(?:<\|im_start\|>)?(?:user|tool)\n"
@@ -54,3 +55,13 @@ def read(record: Record) -> Iterator[Conversation]:
         version=step.optional_name(),
         extra={"named": bool(key)} | ({"iteration": step.integer()} if step else {}),
     )
+
+
+FORMAT = Format(
+    "verl",
+    "verl rollout dump",
+    "input output score !output:list",
+    read,
+    example="formats/verl.jsonl",
+    continued=True,
+)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Unpack
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.envs.adapters.wrapped import AdapterOptions, WrappedEnvironment
 from ascribe_lab.envs.protocol import MissingExtraError, Outcome
 
@@ -57,11 +58,11 @@ class GymnasiumEnvironment(WrappedEnvironment):
         self._raw: Any = None
         space = self.env.action_space
         if actions is None and not isinstance(space, Text):
-            raise ValueError(f"actions must be named, for the space is {space}")
+            raise InputError(f"actions must be named, for the space is {space}")
         if isinstance(actions, Sequence) and (
             not isinstance(space, Discrete) or len(actions) != space.n
         ):
-            raise ValueError(f"{len(actions)} names do not fit the space {space}")
+            raise InputError(f"{len(actions)} names do not fit the space {space}")
 
     def _named(self) -> Mapping[str, Any] | None:
         """The present actions by name; None for a text space."""

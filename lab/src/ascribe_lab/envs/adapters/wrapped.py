@@ -7,6 +7,7 @@ from typing import Any, Required, TypedDict
 import numpy as np
 
 from ascribe.steps.check import LARGEST_REWARD
+from ascribe.steps.errors import InputError
 from ascribe_lab.envs.protocol import Info, Options, Outcome, StepCounter
 
 LONGEST_ACTION = 200_000
@@ -85,7 +86,7 @@ class WrappedEnvironment(StepCounter):
             return Outcome(f"The action is longer than {LONGEST_ACTION:,} characters.", valid=False)
         outcome = self.act(clean(action))
         if not abs(outcome.reward) <= LARGEST_REWARD:
-            raise ValueError(f"the wrapped environment paid {outcome.reward}")
+            raise InputError(f"the wrapped environment paid {outcome.reward}")
         return outcome
 
     def _report(self, outcome: Outcome) -> tuple[str, Info]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.envs.alfworld.games import NOTHING, GameFileError, find_games
 from ascribe_lab.envs.protocol import (
     Info,
@@ -86,7 +87,7 @@ class AlfWorld(TextEnvironment[AlfWorldEpisode]):
         self.games = find_games(folder, wanted)
         if not self.games:
             of = f" of {', '.join(wanted)}" if wanted is not None else ""
-            raise ValueError(f"there is no game{of} in {folder}")
+            raise InputError(f"there is no game{of} in {folder}")
         self.tasks = len(self.games)
         self._engine: Engine | None = Engine()
 

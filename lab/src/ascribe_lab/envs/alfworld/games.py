@@ -15,6 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ascribe.steps.errors import InputError
+
 FAMILIES = (
     "pick_and_place_simple",
     "look_at_obj_in_light",
@@ -40,7 +42,7 @@ ATTRIBUTES = ("adj", "definite", "desc", "id", "indefinite", "name", "noun", "ty
 UNSOLVABLE = re.compile(rb'"solvable"\s*:\s*false')
 
 
-class GameFileError(ValueError):
+class GameFileError(InputError):
     """A game file that cannot be played."""
 
 
@@ -81,7 +83,7 @@ def chosen_families(families: Iterable[str] | None) -> Sequence[str]:
     wanted = set(FAMILIES if families is None else families)
     if unknown := sorted(wanted - set(FAMILIES)):
         names = ", ".join(FAMILIES)
-        raise ValueError(f"there is no family {', '.join(unknown)}; there are: {names}")
+        raise InputError(f"there is no family {', '.join(unknown)}", hint=f"there are: {names}")
     return [family for family in FAMILIES if family in wanted]
 
 

@@ -28,6 +28,7 @@ from alfworld.gen.goal_library import gdict
 from alfworld.info import ALFRED_PDDL_PATH, ALFRED_TWL2_PATH
 from alfworld.info import __version__ as version
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.envs.alfworld.games import FAMILIES, GAME_FILE, PARAMETERS_FILE, chosen_families
 
 Json = dict[str, object]
@@ -152,10 +153,10 @@ def generate_games(
         The folder with the games.
     """
     if count < 1:
-        raise ValueError(f"count must be at least 1, not {count}")
+        raise InputError(f"count must be at least 1, not {count}")
     wanted = chosen_families(families)
     if not wanted:
-        raise ValueError("families is empty")
+        raise InputError("families is empty")
     which = "all" if len(wanted) == len(FAMILIES) else "-".join(wanted)
     target = folder / f"generated-1-alfworld-{version}-seed-{seed}-count-{count}-{which}"
     if target.is_dir():

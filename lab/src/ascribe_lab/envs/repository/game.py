@@ -10,6 +10,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.envs.protocol import Info, MissingExtraError, Outcome, Start, TextEnvironment
 from ascribe_lab.envs.repository.sandbox import Ran, SandboxError, check_sandbox, pack, run
 from ascribe_lab.envs.repository.tasks import TESTS, Project, make_project
@@ -87,7 +88,7 @@ class Repository(TextEnvironment[WorkingCopy]):
     ) -> None:
         super().__init__(horizon=horizon, expert=expert)
         if not bugs or not all(1 <= number <= 4 for number in bugs):
-            raise ValueError(f"a repository has 1 to 4 bugs, not {list(bugs)}")
+            raise InputError(f"a repository has 1 to 4 bugs, not {list(bugs)}")
         if find_spec("pytest") is None:
             raise MissingExtraError("pytest", "repository")
         check_sandbox()

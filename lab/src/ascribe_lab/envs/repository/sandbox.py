@@ -19,6 +19,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from ascribe.steps.errors import AscribeError, InputError
+
 SECONDS = 30
 """Time that a command may take. A busy machine takes many times what a command needs."""
 MOST_BYTES = 16_000_000
@@ -53,7 +55,7 @@ tar c --hard-dereference --mtime=@1767225600 -C "$spare" code output -C "$root" 
 """
 
 
-class SandboxError(RuntimeError):
+class SandboxError(AscribeError, RuntimeError):
     """A command could not be confined, so it was not run."""
 
 
@@ -121,7 +123,7 @@ def _ran(archive: bytes, name: str) -> Ran:
         tarfile.open(fileobj=folder, mode="w") as kept,
     ):
         if not tar.getmember(name).isdir():
-            raise ValueError("it is no folder any more")
+            raise InputError("it is no folder any more")
         for member in tar:
             data = tar.extractfile(member) if member.isreg() else None
             if member.name.startswith(name):
@@ -155,7 +157,12 @@ def check_sandbox() -> None:
             raise SandboxError(done.output)
     except SandboxError as error:
         raise SandboxError(
-            f"repository runs commands that a model writes, and they cannot be confined here: "
-            f"{error}; it needs Linux with unprivileged user namespaces, or root with "
-            "CAP_SYS_ADMIN, and the programs unshare, setpriv, prlimit, tar and git"
+            (
+                "repository runs commands that a model writes, and they cannot be "
+                f"confined here: {error}"
+            ),
+            hint=(
+                "it needs Linux with unprivileged user namespaces, or root with "
+                "CAP_SYS_ADMIN, and the programs unshare, setpriv, prlimit, tar and git"
+            ),
         ) from error

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.envs.bm25 import BM25
 from ascribe_lab.envs.texts import Record, clean, read_records
 from ascribe_lab.models.http_client import HttpClient, HttpLimits, ServerError
@@ -52,14 +53,14 @@ def load_questions(path: str | Path) -> list[Question]:
     """
     questions = read_records(path, "question", _question)
     if not questions:
-        raise ValueError(f"{Path(path).name} holds no questions")
+        raise InputError(f"{Path(path).name} holds no questions")
     return questions
 
 
 def _question(record: Record) -> Question:
     answers = record["golden_answers"]
     if not isinstance(answers, list) or not answers:
-        raise ValueError("golden_answers must be a list with at least one answer")
+        raise InputError("golden_answers must be a list with at least one answer")
     return Question(
         text=clean(record["question"]),
         answers=tuple(clean(answer) for answer in answers),

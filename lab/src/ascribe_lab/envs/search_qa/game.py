@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.envs.bm25 import LONGEST_QUERY
 from ascribe_lab.envs.protocol import Outcome, Start, TextEnvironment
 from ascribe_lab.envs.search_qa.data import (
@@ -71,11 +72,11 @@ class SearchQA(TextEnvironment[Inquiry]):
     ) -> None:
         super().__init__(horizon=horizon, expert=expert)
         if topk < 1:
-            raise ValueError(f"topk must be at least 1, not {topk}")
+            raise InputError(f"topk must be at least 1, not {topk}")
         if retriever is not None and corpus is not None:
-            raise ValueError("name a retriever or a corpus, not both")
+            raise InputError("name a retriever or a corpus, not both")
         if file is not None and retriever is None and corpus is None:
-            raise ValueError("questions from a file need a retriever or a corpus to search")
+            raise InputError("questions from a file need a retriever or a corpus to search")
         self.questions = demo().questions if file is None else load_questions(file)
         self.retrieve: Library | RemoteLibrary = (
             RemoteLibrary(retriever, timeout=timeout)

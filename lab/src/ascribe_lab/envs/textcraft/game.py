@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ascribe.steps.errors import InputError
 from ascribe.steps.problems import printable
 from ascribe_lab.envs.protocol import Outcome, Start, TextEnvironment
 from ascribe_lab.envs.textcraft.recipes import recipe_book, spaced
@@ -61,7 +62,7 @@ class TextCraft(TextEnvironment[Crafting]):
         self.goals = goals(split, depth)
         self.tasks = len(self.goals)
         if not self.goals:
-            raise ValueError(f"the split {split!r} has no goals of depth {depth}")
+            raise InputError(f"the split {split!r} has no goals of depth {depth}")
 
     def begin(self, task: int, generator: np.random.Generator) -> Start[Crafting]:
         goal = self.goals[task]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.envs.bm25 import BM25, words
 from ascribe_lab.envs.protocol import Info, Outcome, Start, TextEnvironment, one_of
 from ascribe_lab.envs.texts import bracketed
@@ -130,7 +131,7 @@ class WebShop(TextEnvironment[Visit]):
         numbers = range(len(self.shop.goals))
         self._numbers = {"test": numbers[:TEST], "train": numbers[TEST:], "all": numbers}[split]
         if not self._numbers:
-            raise ValueError(f"there are {len(numbers)} {goals} goals, so none for split {split!r}")
+            raise InputError(f"there are {len(numbers)} {goals} goals, so none for split {split!r}")
         self.tasks = len(self._numbers)
 
     def begin(self, task: int, generator: np.random.Generator) -> Start[Visit]:  # noqa: ARG002

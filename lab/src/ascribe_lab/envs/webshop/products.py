@@ -16,6 +16,7 @@ from math import isfinite, prod
 from pathlib import Path
 from typing import Any
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.envs import texts
 from ascribe_lab.envs.protocol import one_of
 
@@ -101,14 +102,14 @@ def read(products: list[Any], attributes: Record, human: Record) -> tuple[Produc
     seen: dict[str, Product] = {}
     for number, record in enumerate(products):
         if not isinstance(record, Mapping):
-            raise ValueError(f"product {number} is not an object")
+            raise InputError(f"product {number} is not an object")
         asin = clean(record.get("asin"))
         if asin in {"", "nan"} or len(asin) > LONGEST_ASIN or asin in seen:
             continue
         try:
             seen[asin] = _product(asin, record, attributes.get(asin), human.get(asin), prices)
         except (ValueError, TypeError, AttributeError, LookupError) as error:
-            raise ValueError(f"product {number} ({asin}) cannot be read: {error}") from error
+            raise InputError(f"product {number} ({asin}) cannot be read: {error}") from error
     return tuple(seen.values())
 
 
@@ -126,7 +127,9 @@ def goals(products: Sequence[Product], kind: str) -> list[ShoppingGoal]:
     else:
         combinations = sum(prod(map(len, item.options.values())) for item in products)
         if combinations > MOST_GOALS:
-            raise ValueError(f"{combinations} combinations of options; {MOST_GOALS} are the most")
+            raise InputError(
+                f"{combinations} combinations of options", hint=f"{MOST_GOALS} are the most"
+            )
         numbered = list(_synthetic_goals(products, draws))
     random.Random(SHUFFLE).shuffle(numbered)
     return numbered
@@ -216,13 +219,13 @@ def _amounts(pricing: str) -> list[float]:
     digits = (re.sub(r"[^\d.]", "", part) for part in pricing.split("$")[1:3])
     amounts = [float(amount) for amount in digits if amount]
     if not all(isfinite(amount) for amount in amounts):
-        raise ValueError("a price is too large")
+        raise InputError("a price is too large")
     return amounts or [NO_PRICE]
 
 
 def _texts(values: Any) -> tuple[str, ...]:
     if isinstance(values, str):
-        raise ValueError("a list of texts was expected")
+        raise InputError("a list of texts was expected")
     return tuple(clean(text) for text in values or [])
 
 
@@ -231,7 +234,7 @@ def _json(path: Path, kind: type) -> Any:
         with path.open(encoding="utf-8", errors="replace") as file:
             content = json.load(file)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{path.name} is not JSON: {error}") from error
+        raise InputError(f"{path.name} is not JSON: {error}") from error
     if not isinstance(content, kind):
-        raise ValueError(f"{path.name} must hold a JSON {'list' if kind is list else 'object'}")
+        raise InputError(f"{path.name} must hold a JSON {'list' if kind is list else 'object'}")
     return content

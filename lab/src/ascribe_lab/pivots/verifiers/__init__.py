@@ -8,6 +8,7 @@ verifiers that do not apply to a turn.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ascribe.steps.errors import InputError
 from ascribe.steps.strict_json import loads
 from ascribe_lab.pivots.candidates import Candidate
 from ascribe_lab.pivots.verifiers.effect import effect, progress
@@ -44,7 +45,7 @@ COMPOSERS = {"any": (True,), "all": (False,), "first": (True, False)}
 def combine(parts: Sequence[Verifier], decisive: Sequence[bool]) -> Verifier:
     """The first verdict that is decisive; without one the last that applies."""
     if not parts:
-        raise ValueError("a combination needs at least one verifier")
+        raise InputError("a combination needs at least one verifier")
 
     def verify(candidate: Candidate, response: str) -> Verdict:
         last = not_applicable("no part applies")
@@ -69,21 +70,21 @@ def make_verifier(spec: Spec) -> Verifier:
     if isinstance(spec, str):
         spec = {spec: {}}
     if not isinstance(spec, Mapping) or len(spec) != 1:
-        raise ValueError("a verifier is a name, or an object with one key: {name: options}")
+        raise InputError("a verifier is a name, or an object with one key: {name: options}")
     ((name, options),) = spec.items()
     if name in COMPOSERS:
         if not isinstance(options, list | tuple):
-            raise ValueError(f"{name} takes a list of verifiers")
+            raise InputError(f"{name} takes a list of verifiers")
         return combine([make_verifier(part) for part in options], COMPOSERS[name])
     if name not in VERIFIERS:
         known = ", ".join([*VERIFIERS, *COMPOSERS])
-        raise ValueError(f"there is no verifier {name[:60]!r}; there are: {known}")
+        raise InputError(f"there is no verifier {name[:60]!r}", hint=f"there are: {known}")
     if not isinstance(options, Mapping):
-        raise ValueError(f"the options of {name} are an object")
+        raise InputError(f"the options of {name} are an object")
     try:
         return VERIFIERS[name](**options)
     except TypeError as error:
-        raise ValueError(f"the verifier {name} does not take these options: {error}") from error
+        raise InputError(f"the verifier {name} does not take these options: {error}") from error
 
 
 def read_spec(text: str) -> Spec:
@@ -97,5 +98,5 @@ def read_spec(text: str) -> Spec:
     try:
         spec: dict[str, Any] = loads(text)
     except ValueError as error:
-        raise ValueError(f"the verifier is not JSON: {error}") from error
+        raise InputError(f"the verifier is not JSON: {error}") from error
     return spec

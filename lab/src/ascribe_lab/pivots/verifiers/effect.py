@@ -16,6 +16,7 @@ from functools import lru_cache
 from math import inf
 from typing import Any, NamedTuple
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.agents import View, agent_for
 from ascribe_lab.envs import Environment, Info, make
 from ascribe_lab.pivots.candidates import Candidate, ReplayPoint
@@ -93,7 +94,7 @@ def progress(
     try:
         expert = make(environment, **{**(options or {}), "expert": True})
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{environment[:60]} has no expert, or other options: {error}") from error
+        raise InputError(f"{environment[:60]} has no expert, or other options: {error}") from error
     replay = Replay(expert)
 
     def verify(candidate: Candidate, response: str) -> Verdict:
@@ -158,8 +159,8 @@ class Replay:
         for action in point.actions:
             seen, _, terminated, truncated, info = self.environment.step(action)
             if terminated or truncated:
-                raise ValueError(f"the episode is over before the turn: {ADVICE}")
+                raise InputError(f"the episode is over before the turn: {ADVICE}")
         if point.state not in (seen, info["state"]):  # rollouts write either
             reason = "the environment is in another state than the trace says"
-            raise ValueError(f"{reason}: {ADVICE}")
+            raise InputError(f"{reason}: {ADVICE}")
         return info

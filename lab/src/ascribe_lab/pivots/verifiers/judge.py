@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from ascribe.groups.responses import split_thoughts
+from ascribe.steps.errors import AscribeError, InputError
 from ascribe.steps.strict_json import canonical
 from ascribe_lab.agents.clean import safe
 from ascribe_lab.json_journal import JournalError, open_journal, read_journal
@@ -32,7 +33,7 @@ INSTRUCTIONS = (
 )
 
 
-class JudgeBudgetError(RuntimeError):
+class JudgeBudgetError(AscribeError, RuntimeError):
     """The judge's budget of calls or tokens is used up; replies so far are in the cache."""
 
 
@@ -63,7 +64,7 @@ def judge(
         ServerError: if the server does not reply, or refuses to.
     """
     if max_calls < 0 or longest < 1:
-        raise ValueError(
+        raise InputError(
             f"max_calls must be at least 0 and longest at least 1, not {max_calls} and {longest}"
         )
     path, label, calls = Path(cache), model or url, 0
@@ -75,8 +76,8 @@ def judge(
         nonlocal calls
         if calls == max_calls:
             raise JudgeBudgetError(
-                "the judge was asked as often as max_calls allows; raise it and go on: "
-                f"its replies are in {path.name}"
+                "the judge was asked as often as max_calls allows",
+                hint=f"raise it and go on: its replies are in {path.name}",
             )
         calls += 1
         (sample,) = server()([Request(messages, seed=0)], sampling)
@@ -84,8 +85,11 @@ def judge(
             raise ServerError(f"the judge's server refuses: {sample.refusal}")
         if sample.finish == "length" and _word(sample.text) not in ("SAME", "DIFFERENT"):
             raise JudgeBudgetError(
-                f"the judge gave neither word within {max_tokens} tokens, the most "
-                "that max_tokens allows; raise it and go on: judges that think need more"
+                (
+                    f"the judge gave neither word within {max_tokens} tokens, the most "
+                    "that max_tokens allows"
+                ),
+                hint="raise it and go on: judges that think need more",
             )
         return sample.text
 

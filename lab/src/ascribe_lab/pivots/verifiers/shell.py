@@ -16,6 +16,7 @@ from functools import lru_cache
 from getopt import GetoptError, gnu_getopt
 from typing import Final, NamedTuple
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.pivots.candidates import Candidate
 from ascribe_lab.pivots.verifiers.verdict import Verdict, Verifier, act, calls_in
 
@@ -131,7 +132,7 @@ RESERVED: Final = frozenset(
 # Reading.
 
 
-class UnsupportedShellError(ValueError):
+class UnsupportedShellError(InputError):
     """A command line whose meaning cannot be told for certain."""
 
 

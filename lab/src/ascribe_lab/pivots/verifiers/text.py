@@ -3,6 +3,7 @@
 from importlib import import_module
 from unicodedata import normalize
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.envs.protocol import MissingExtraError
 from ascribe_lab.pivots.candidates import Candidate
 from ascribe_lab.pivots.verifiers.verdict import Verdict, Verifier, act
@@ -42,7 +43,7 @@ def edit(threshold: float = 0.9) -> Verifier:
         threshold: the least similarity that is accepted.
     """
     if not 0 < threshold <= 1:
-        raise ValueError(f"threshold must lie in (0, 1], not {threshold}")
+        raise InputError(f"threshold must lie in (0, 1], not {threshold}")
     try:
         similarity = import_module("rapidfuzz.distance").Levenshtein.normalized_similarity
     except ImportError as error:

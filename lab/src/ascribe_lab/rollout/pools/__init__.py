@@ -40,7 +40,7 @@ def make_pool(  # noqa: PLR0917 (the arguments of the pools, in their order)
         return SerialPool(spec, slots)
     if kind == "processes":
         return ProcessPool(spec, workers, slots, step_limit, reset_limit, start_limit=start_limit)
-    raise ValueError(unknown("pool", kind, ("serial", "processes")))
+    raise unknown("pool", kind, ("serial", "processes"))
 
 
 __all__ = [

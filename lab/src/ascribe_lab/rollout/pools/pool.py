@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Self
 
+from ascribe.steps.errors import AscribeError, InputError
+
 
 @dataclass(frozen=True)
 class EnvironmentSpec:
@@ -102,7 +104,7 @@ class Failure:
     """A short printable text."""
 
 
-class PoolBrokenError(RuntimeError):
+class PoolBrokenError(AscribeError, RuntimeError):
     """A worker died again and again without one result from an environment in between."""
 
 
@@ -138,7 +140,7 @@ class Pool(ABC):
 
     def __init__(self, slots: int) -> None:
         if slots < 1:
-            raise ValueError(f"slots must be at least 1, not {slots}")
+            raise InputError(f"slots must be at least 1, not {slots}")
         self.slots = slots
         """Slots are numbered from 0."""
         self._closed = False
@@ -189,7 +191,7 @@ class Pool(ABC):
             raise RuntimeError("the pool is closed")
         for slot, slot_commands in commands.items():
             if not 0 <= slot < self.slots:
-                raise ValueError(f"there is no slot {slot}; there are {self.slots}, from 0")
+                raise InputError(f"there is no slot {slot}", hint=f"there are {self.slots}, from 0")
             for command in slot_commands:
                 if not isinstance(command, Command):
                     raise TypeError(f"an action is text, not {type(command).__name__}")

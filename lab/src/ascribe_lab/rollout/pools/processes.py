@@ -20,6 +20,7 @@ from contextlib import redirect_stdout, suppress
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import NamedTuple
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.rollout.pools.pool import (
     EnvironmentQuery,
     EnvironmentSpec,
@@ -312,9 +313,9 @@ class ProcessPool(Pool):
         limits = TimeLimits(step_limit, reset_limit, start_limit)
         for name, limit in limits._asdict().items():
             if not limit > 0:
-                raise ValueError(f"{name}_limit must be above 0, not {limit}")
+                raise InputError(f"{name}_limit must be above 0, not {limit}")
         if workers < 1:
-            raise ValueError(f"workers must be at least 1, not {workers}")
+            raise InputError(f"workers must be at least 1, not {workers}")
         pickled = pickle.dumps(spec)
         self._workers = [WorkerProcess(pickled, limits, tries) for _ in range(min(workers, slots))]
         self._finalizer = weakref.finalize(self, _end, self._workers, os.getpid())

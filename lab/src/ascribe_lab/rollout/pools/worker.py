@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ascribe.steps.check import LARGEST_REWARD
+from ascribe.steps.errors import AscribeError, InputError
 from ascribe.steps.problems import printable
 from ascribe.steps.table import encodable
 from ascribe_lab.envs import INFO_KEYS, Environment, Info, make
@@ -63,11 +64,11 @@ Result = StepResult | Failure
 Value = TypeVar("Value")
 
 
-class MalformedError(ValueError):
+class MalformedError(InputError):
     """An environment returned something that violates the protocol."""
 
 
-class NotMadeError(RuntimeError):
+class NotMadeError(AscribeError, RuntimeError):
     """An environment could not be made."""
 
 
@@ -132,8 +133,11 @@ class Worker:
                 raise NotMadeError(describe(error)) from error
             if lacks := missing_members(environment):
                 raise NotMadeError(
-                    f"{self.spec.name} gives {_type(environment)}, which is no environment: "
-                    f"it lacks {', '.join(lacks)}; name a class or function that makes one"
+                    (
+                        f"{self.spec.name} gives {_type(environment)}, which is no "
+                        f"environment: it lacks {', '.join(lacks)}"
+                    ),
+                    hint="name a class or function that makes one",
                 )
             self._environments[slot] = environment
         return self._environments[slot]

@@ -8,6 +8,7 @@ into E / (P r) parts and makes an update after every E / (P r m) of them.
 from operator import attrgetter
 from typing import Any
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.train.config import Config, ConfigError, ModelSection, refuse_duplicates
 
 SUCCESS = "eval_ascribe/success"
@@ -168,18 +169,18 @@ def refuse_unsupported(args: Any) -> None:
         ValueError: with the field, and what to set.
     """
     if args.max_steps <= 0:
-        raise ValueError("give max_steps: tasks are drawn without end, so epochs end nowhere")
+        raise InputError("give max_steps: tasks are drawn without end, so epochs end nowhere")
     split = "rows are split over passes, and the loss would depend on how"
     if args.loss_type == "bnpo":
-        raise ValueError(f"loss_type='bnpo': {split}: use loss_type='dapo'")
+        raise InputError(f"loss_type='bnpo': {split}: use loss_type='dapo'")
     if args.mask_truncated_completions:
-        raise ValueError("mask_truncated_completions: use a recipe with truncation='exclude'")
+        raise InputError("mask_truncated_completions: use a recipe with truncation='exclude'")
     common = args.vllm_mode == "server" or args.vllm_tensor_parallel_size > 1
     if args.use_vllm and common and args.world_size > 1:
-        raise ValueError(f"{WAITING}: give each process a vLLM of its own (vllm_mode='colocate')")
+        raise InputError(f"{WAITING}: give each process a vLLM of its own (vllm_mode='colocate')")
     sampling = "responses are drawn with temperature and top_p alone"
     for fields, why in ((SPLIT, split), (SAMPLING, sampling)):
         for name, value in fields.items():
             if getattr(args, name) not in (value, None, {}):
                 what = f"leave {name} unset" if value is None else f"leave {name} at {value}"
-                raise ValueError(f"{why}: {what}")
+                raise InputError(f"{why}: {what}")

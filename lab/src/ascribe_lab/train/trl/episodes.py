@@ -26,9 +26,10 @@ from trl.models import unwrap_model_for_generation
 from ascribe.engines.inputs import refuse_unknown
 from ascribe.engines.trl.trainer import AscribeTrainer, Sequences, Tensors, check_trl
 from ascribe.estimators import DEFAULT, Recipe
-from ascribe.fingerprints import FloatMatrix
+from ascribe.groups.fingerprints import FloatMatrix
 from ascribe.sessions import Merged, Spans, merge
 from ascribe.steps.arrays import Bools, Floats
+from ascribe.steps.errors import InputError
 from ascribe_lab.agents import Agent
 from ascribe_lab.models import ModelPolicy, TransformersPolicy
 from ascribe_lab.models.policy import AnswerScoring
@@ -134,7 +135,7 @@ class EpisodeTrainer(AscribeTrainer):
     ) -> None:
         refuse_unsupported(args)
         if agents and hasattr(model, "peft_config"):
-            raise ValueError("agents need a model without adapters, since each gets a fresh one")
+            raise InputError("agents need a model without adapters, since each gets a fresh one")
         refuse_unknown("layout", layout, Layout)
         refuse_unknown("states", states, States)
         self.layout, self.states, self.context = layout, states, context
@@ -164,7 +165,7 @@ class EpisodeTrainer(AscribeTrainer):
         )
         deepspeed = self.accelerator.state.deepspeed_plugin
         if self.is_fsdp_enabled or (deepspeed is not None and deepspeed.zero_stage == 3):
-            raise ValueError(
+            raise InputError(
                 f"{WAITING}: use data parallel processes, or AscribeTrainer with TRL's generation"
             )
         check_trl(self, EPISODE_HOOKS)
@@ -172,7 +173,7 @@ class EpisodeTrainer(AscribeTrainer):
             check_trl(self.vllm_generation, VLLM_HOOKS)
             self.vllm_generation.sync_weights = partial(_sync_on_cpu, self.vllm_generation)
         if self.aux_loss_enabled:
-            raise ValueError("no load-balancing loss here: set router_aux_loss_coef=0.0")
+            raise InputError("no load-balancing loss here: set router_aux_loss_coef=0.0")
         # The rows are drawn already, in an order that a resumed run must find again.
         self.shuffle_dataset = False
         self.scores = "score" in self.recipe.columns
@@ -180,7 +181,7 @@ class EpisodeTrainer(AscribeTrainer):
         self.corrections = corrections
         count = corrections.count if corrections else 0
         if problem := correction_problem(self.recipe, count, turns):
-            raise ValueError(f"corrections: {problem}")
+            raise InputError(f"corrections: {problem}")
         chosen = agent or (setup.agent if layout == "step" else whole_chat(setup.agent))
         agent = corrections.agent(chosen) if corrections else chosen
         sampling = Sampling(args.temperature, args.top_p, args.max_completion_length, tuple(stop))
@@ -207,7 +208,7 @@ class EpisodeTrainer(AscribeTrainer):
         }
         for requirement, is_missing in missing.items():
             if is_missing:
-                raise ValueError(f"agents need {requirement}")
+                raise InputError(f"agents need {requirement}")
         return TeamAdapters(self.model, agents)
 
     def create_optimizer(self, *given: Any, **options: Any) -> Any:
@@ -293,7 +294,7 @@ class EpisodeTrainer(AscribeTrainer):
         """The rows: one for each step, or one for steps whose prompts continue each other."""
         samples = [step.sample for step in local.steps]
         if any(not sample.response_ids for sample in samples):
-            raise ValueError("the policy gave no token ids to learn from")
+            raise InputError("the policy gave no token ids to learn from")
         names = [t.name for t in local.trajectories for _ in t.steps]
         return merge(
             [sample.prompt_ids for sample in samples],
@@ -457,7 +458,7 @@ class EpisodeTrainer(AscribeTrainer):
     ) -> Any:
         """The loss of a batch, pass by pass; all but the last are carried back at once."""
         if return_outputs:
-            raise ValueError("there are no outputs to return")
+            raise InputError("there are no outputs to return")
         *early, last = self._passes(inputs)
         total = torch.zeros((), device=self.accelerator.device)
         for rows in early:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.models import Chat, ModelPolicy
 from ascribe_lab.models.policy import (
     Completion,
@@ -42,7 +43,7 @@ class SamplingCopy:
         import torch
 
         if hasattr(model, "peft_config"):
-            raise ValueError("rollout.dtype: a model with adapters samples with its own weights")
+            raise InputError("rollout.dtype: a model with adapters samples with its own weights")
         if self._copy is None:
             config = type(model.config).from_dict(model.config.to_dict())
             config.dtype = getattr(torch, self.dtype)
@@ -122,7 +123,7 @@ class TeamAdapters:
         """
         if agent not in self.names:
             known = ", ".join(self.agents)
-            raise ValueError(f"agent {agent!r} of the environment is not among agents: {known}")
+            raise InputError(f"agent {agent!r} of the environment is not among agents: {known}")
         self.model.set_adapter(self.names[agent])
 
     @contextmanager

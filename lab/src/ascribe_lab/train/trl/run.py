@@ -10,6 +10,7 @@ from transformers.utils.logging import disable_progress_bar
 from trl import GRPOConfig
 
 from ascribe.engines.trl import PREFIX, last_checkpoint
+from ascribe.steps.errors import MissingPackageError
 from ascribe.steps.hints import nearest
 from ascribe_lab.extras import install
 from ascribe_lab.models import load_chat
@@ -29,7 +30,7 @@ def run(run: Run, *, resume: bool) -> None:
     for name in config.engine.trl:
         if name not in known:
             hint = nearest(name, known)
-            raise ConfigError(f"engine.trl.{name}: GRPOConfig has no such field; {hint}")
+            raise ConfigError(f"engine.trl.{name}: GRPOConfig has no such field", hint=f"{hint}")
     checkpoint = last_checkpoint(folder) if resume else None
     if checkpoint is not None:
         arguments["eval_on_start"] = False
@@ -104,7 +105,7 @@ def _adapters(lora: LoraSection) -> Any:
     try:
         from peft import LoraConfig
     except ImportError as error:
-        raise ImportError(f"model.lora needs peft; {install('trl')}") from error
+        raise MissingPackageError("model.lora needs peft", hint=f"{install('trl')}") from error
     targets = list(lora.targets) or "all-linear"
     return LoraConfig(
         r=lora.rank, lora_alpha=lora.alpha, target_modules=targets, task_type="CAUSAL_LM"

@@ -103,7 +103,9 @@ def verl_overrides(config: Config, run_file: Path, model: Path, *, cpu: bool) ->
         ConfigError: for what verl cannot do, or if ``engine.verl`` sets what a key sets.
     """
     if config.model.lora is not None and config.model.lora.agents:
-        raise ConfigError("model.lora.agents: on verl a team shares its weights; leave it empty")
+        raise ConfigError(
+            "model.lora.agents: on verl a team shares its weights", hint="leave it empty"
+        )
     if config.model.lora is not None and not config.model.lora.alpha.is_integer():
         raise ConfigError("model.lora.alpha: verl takes a whole number")
     if config.engine.verl.get("model_engine", "dp") != "dp":

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from ascribe.sessions import Merged, Spans
+from ascribe.steps.errors import InputError
 from ascribe_lab.rollout.episode import FailedEpisode, Step
 from ascribe_lab.rollout.run import Clock, Rollout, Trajectory
 from ascribe_lab.train.iterations import without_texts
@@ -85,7 +86,7 @@ def unpack(texts: Mapping[int, str], lengths: Sequence[int]) -> tuple[Rollout, S
     for name in sorted(pieces):
         numbers = sorted(pieces[name])
         if numbers != list(range(len(numbers))):
-            raise ValueError(f"{name}: steps {numbers} came, and others did not")
+            raise InputError(f"{name}: steps {numbers} came, and others did not")
         steps = [pieces[name][number] for number in numbers]
         retries += steps[0].retries
         places += [piece.place for piece in steps]

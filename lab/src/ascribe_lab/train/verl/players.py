@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.rollout import Sampling
 from ascribe_lab.rollout.pools.pool import Pool, Task
 from ascribe_lab.train.chat import whole_chat
@@ -65,7 +66,9 @@ class Players:
         config = run.config
         rollout, corrections = config.rollout, config.rollout.correcting()
         if rollout.max_turns is None:
-            raise ValueError("rollout.max_turns: must be given; ascribe train writes it by itself")
+            raise InputError(
+                "rollout.max_turns: must be given", hint="ascribe train writes it by itself"
+            )
         self.setup = replace(config.environment.setup(), workers=1)
         agent = self.setup.agent
         if config.update.layout == "trajectory":

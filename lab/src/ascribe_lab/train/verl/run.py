@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.steps.atomic import replacing_folder, write_file
+from ascribe.steps.errors import MissingPackageError
 from ascribe_lab.train.config import Config, ConfigError
 from ascribe_lab.train.resolve import MODEL, EngineError, Run, start_folder, write_config
 from ascribe_lab.train.verl.arguments import verl_overrides
@@ -49,7 +50,7 @@ def run(run: Run, *, resume: bool) -> None:
         EngineError: if verl ends with an error.
     """
     if find_spec("verl") is None:
-        raise ImportError(
+        raise MissingPackageError(
             "needs verl: scripts/make_env.sh .venv-verl verl-cpu makes a place for it"
         )
     config = run.config

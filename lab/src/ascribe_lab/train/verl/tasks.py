@@ -12,6 +12,7 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.train.episodes import EpisodeSpec, task_row
 from ascribe_lab.train.load import load_config
 from ascribe_lab.train.resolve import Run, resolve
@@ -35,7 +36,7 @@ def read_run(files: Any, *, held_out: bool = False) -> Run:
     """
     paths = _paths(files)
     if len(paths) != 1 or Path(paths[0]).suffix not in SUFFIXES:
-        raise ValueError(
+        raise InputError(
             f"data.train_files must be the YAML file of an Ascribe run, not {', '.join(paths)}"
         )
     return _read_run(str(paths[0]), held_out)

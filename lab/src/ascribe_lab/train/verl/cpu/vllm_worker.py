@@ -6,6 +6,7 @@ import torch
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
 from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 
+from ascribe.steps.errors import InputError
 from ascribe_lab.models.vllm_policy import reload_on_cpu
 
 
@@ -26,7 +27,7 @@ class ReloadingWorker(vLLMColocateWorkerExtension):  # type: ignore[misc]
             ValueError: for adapters, which vLLM cannot replace on the CPU.
         """
         if peft_config:
-            raise ValueError("adapters cannot be replaced on the CPU: set model.lora.merge=True")
+            raise InputError("adapters cannot be replaced on the CPU: set model.lora.merge=True")
         if self.device is None:
             self.device = torch.device("cpu")
         arrived: list[tuple[str, Any]] = []

@@ -1,0 +1,234 @@
+"""Sessions in records that only have fields: which one holds what, by name or by usual names.
+
+A session is messages, or actions with observations; beside them a task, a reward, a session's name
+and a version. A field is looked for at the top of the record, then in its objects, then in theirs.
+What a task expects of the agent is never what the agent did.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from pathlib import PurePosixPath
+from typing import Any
+
+from ascribe.sessions.messages import Conversation
+from ascribe.sessions.reading.names import (
+    LABELS,
+    at,
+    conversation,
+    find,
+    none,
+    path_of,
+    prompt_name,
+    with_system,
+    worth,
+)
+from ascribe.sessions.reading.records import Message, Record, canonical
+from ascribe.sessions.reading.turns import agents_of, is_turn, messages_of
+from ascribe.steps.hints import option
+from ascribe.steps.problems import one_line
+
+MESSAGES = (
+    *("messages", "history", "trajectory", "traj", "conversation", "conversations", "turns"),
+    *("steps", "transcript", "chat", "dialog", "dialogue", "chat_history", "message_history"),
+    *("interaction", "interactions", "interaction_history", "log", "logs", "events", "rollout"),
+    *("trace", "traces", "episode", "chat_completions", "conversation_history", "full_history"),
+)
+ACTIONS = ("actions", "action_history", "commands", "action_list", "acts", "tool_calls")
+OBSERVATIONS = ("observations", "observation_history", "obs", "outputs", "results", "feedbacks")
+TASKS = (
+    *("task_id", "instance_id", "example_id", "problem_id", "question_id", "question_ID"),
+    *("prompt_id", "sample_id", "case_id", "test_id", "task_name", "scenario_id", "scenario"),
+    *("group", "task", "env_id", "game_file", "problem", "question", "query", "instruction"),
+    *("goal", "prompt", "problem_statement"),
+)
+QUESTIONS = ("query", "question", "instruction", "problem_statement", "problem", "goal")
+SESSIONS = (
+    *("session_id", "session", "conversation_id", "thread_id", "trajectory_id", "rollout_id"),
+    *("episode_id", "run_id", "simulation_id", "trace_id", "trial_id", "trial_name", "trajectory"),
+    *("trial", "rollout", "attempt", "episode", "seed", "run", "id", "uuid"),
+)
+VERSIONS = (
+    *("model", "model_name", "agent_model", "model_name_or_path", "llm", "agent_version"),
+    *("version", "policy_version", "weight_version", "policy", "agent_name", "system_name"),
+)
+MARKS = re.compile(
+    r"[-_.](range[-_].*|fs[-_]?\d+|run[-_]?\d+|trial[-_]?\d+|seed[-_]?\d+|part[-_]?\d+|"
+    r"shard[-_]?\d+|results?|trajectories|\d{4}-\d\d-\d\d.*|\d{8,}.*)$"
+)
+"""What a file's name says of the run, the range of tasks and the date, and not of the agent."""
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The fields of a session, each the path of one; None: one with a usual name.
+
+    Attributes:
+        messages: the messages, or steps with an action and an observation each.
+        actions: the actions, if there are no messages.
+        observations: what was observed after each action.
+        task: the name of the task.
+        question: what the task asks: of two with one name and different questions, each is a task.
+        reward: the final reward, a number, true or false, or a word of ``outcomes``.
+        session: the name of the session.
+        version: who acted.
+        crashed: a field that is there if the session crashed.
+        named: whether a file is named after who acted, if nothing else says it.
+        outcomes: words for rewards beside those of ``OUTCOMES``.
+
+    Example:
+        >>> from ascribe.sessions.reading.fields import Fields
+        >>> Fields(messages="state.history", reward="state.success")
+        Fields(messages='state.history', reward='state.success')
+    """
+
+    messages: str | None = None
+    actions: str | None = None
+    observations: str | None = None
+    task: str | None = None
+    question: str | None = None
+    reward: str | None = None
+    session: str | None = None
+    version: str | None = None
+    crashed: str | None = None
+    named: bool = False
+    outcomes: Mapping[str, float] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """The fields that were given."""
+        given = (f"{name}={value!r}" for name, value in vars(self).items() if value)
+        return f"Fields({', '.join(given)})"
+
+    def changed(self, by: "Fields") -> "Fields":
+        """These fields, with others where those are given."""
+        return replace(self, **{name: value for name, value in vars(by).items() if value})
+
+    def __call__(self, record: Record) -> Iterator[Conversation]:
+        """The conversations of one record, with the names that were taken in their extra."""
+        taken: dict[str, str] = {}
+
+        def one(what: str, names: Sequence[str], fits: Any = lambda _: True) -> Record:
+            given = getattr(self, what)
+            found = at(record, given) if given else find(record, names, fits, what)
+            if found:
+                taken[what] = path_of(found, record)
+            return found
+
+        turns = one("messages", MESSAGES, _are_turns) if not self.actions else none(record)
+        if turns:
+            messages = messages_of(turns)
+        else:
+            actions = one("actions", ACTIONS, _is_list)
+            if not actions:
+                raise record.error(
+                    "it has no messages and no actions with a usual name",
+                    hint=f"name the field: {option('messages', 'FIELD')} or "
+                    f"{option('actions', 'FIELD')}",
+                )
+            observations = one("observations", OBSERVATIONS, _is_list)
+            messages = list(_acted(actions, observations))
+        question = _text(one("question", QUESTIONS, _is_text))
+        if question and messages and not any(m["role"] == "user" for m in messages[:2]):
+            messages = [{"role": "user", "content": question}, *messages]
+        task = one("task", TASKS, _is_name)
+        group = _short(task) if task else prompt_name(messages)
+        version = self._version(record, one("version", VERSIONS, _is_label))
+        reward = one("reward", LABELS, self._is_reward)
+        name = one("session", SESSIONS, _is_name)
+        digest = blake2b(question.encode(errors="replace"), digest_size=8)
+        whole = conversation(
+            record,
+            with_system(record, messages) if _has_system(record) else messages,
+            group=group,
+            task=f"{group} {digest.hexdigest()}" if task and question else None,
+            trajectory=record.key or (_short(name) if name else record.short()),
+            version=version,
+            reward=self.number(reward) if reward else None,
+            crashed=bool(self.crashed and at(record, self.crashed)),
+            **agents_of(messages),
+        )
+        yield replace(whole, extra={**whole.extra, "fields": taken})
+
+    def _version(self, record: Record, found: Record) -> str | None:
+        if not found and record.beside:
+            beside = replace(record, value=dict(record.beside), beside=None)
+            found = find(beside, VERSIONS, _is_label, "version")
+        if found:
+            return _short(found)
+        return version_of(record) if self.named else None
+
+    def _is_reward(self, value: Any) -> bool:
+        return worth(value, self.outcomes) is not None
+
+    def number(self, reward: Record) -> float:
+        """The number of a reward."""
+        value = worth(reward.value, self.outcomes)
+        if value is not None:
+            return value
+        if isinstance(reward.value, str):
+            word = one_line(reward.value, 40)
+            raise reward.error(
+                f"the outcome {word!r} is not known",
+                hint=f"say what it is worth: {option('outcome_map', {word: 0})}",
+            )
+        return reward.number()
+
+
+def version_of(record: Record) -> str:
+    """Who acted, from the name of the file without the run, the range of tasks and the date."""
+    name = PurePosixPath(record.member or record.path.name).name
+    for suffix in (".gz", ".zst", ".jsonl", ".ndjson", ".json", ".traj", ".csv", ".parquet"):
+        name = name.removesuffix(suffix)
+    while (shorter := MARKS.sub("", name)) != name and shorter:
+        name = shorter
+    return name
+
+
+def _has_system(record: Record) -> bool:
+    prompts = (record.value.get(name) for name in ("system", "system_prompt", "instructions"))
+    return all(isinstance(each, str | None) for each in prompts)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) and bool(value)
+
+
+def _are_turns(value: Any) -> bool:
+    return isinstance(value, list) and any(map(is_turn, value[:3]))
+
+
+def _is_text(value: Any) -> bool:
+    return (isinstance(value, str) and bool(value.strip())) or (
+        isinstance(value, list) and bool(value) and all(isinstance(each, str) for each in value)
+    )
+
+
+def _is_name(value: Any) -> bool:
+    return (isinstance(value, int) and not isinstance(value, bool)) or _is_text(value)
+
+
+def _is_label(value: Any) -> bool:
+    return isinstance(value, str | int) and not isinstance(value, bool) and value != ""
+
+
+def _text(record: Record) -> str:
+    value = record.value
+    return "\n".join(map(str, value)) if isinstance(value, list) else str(value or "")
+
+
+def _short(record: Record) -> str:
+    """A name; of a long text, its beginning and a digest."""
+    text = " ".join((_text(record) if record.value else record.name()).split())
+    if len(text) <= 80:
+        return text
+    return f"{text[:60]} {blake2b(text.encode(errors='replace'), digest_size=4).hexdigest()}"
+
+
+def _acted(actions: Record, observations: Record) -> Iterator[Message]:
+    """Actions, each with what was observed after it."""
+    seen = observations.items()
+    for place, each in enumerate(actions.items()):
+        yield {"role": "assistant", "content": canonical(each.value)}
+        if place < len(seen):
+            yield {"role": "tool", "content": canonical(seen[place].value)}

@@ -1,0 +1,179 @@
+"""Turns in the forms that people use, as messages: roles, steps with actions, teams of agents.
+
+In a team each speaker is an agent.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ascribe.sessions.messages import calls_of
+from ascribe.sessions.reading.chats import converted
+from ascribe.sessions.reading.records import Message, Record, canonical, tool_call
+
+ALIASES = {
+    **dict.fromkeys(("user", "human", "customer", "client", "instruction", "question"), "user"),
+    **dict.fromkeys(("assistant", "ai", "bot", "gpt", "model", "chatbot", "llm"), "assistant"),
+    **dict.fromkeys(("assistant_message", "aimessage", "agent", "response"), "assistant"),
+    **dict.fromkeys(("tool", "function", "observation", "environment", "env", "ipython"), "tool"),
+    **dict.fromkeys(("tool_result", "tool_response", "function_response", "terminal"), "tool"),
+    **dict.fromkeys(("system", "developer", "demonstration"), "system"),
+}
+SPEAKERS = ("role", "from", "speaker", "author", "sender", "source", "type", "agent", "name")
+CONTENTS = ("content", "value", "text", "message", "body", "utterance", "parts", "output", "data")
+ACTION = (
+    *("action", "command", "agent_action", "model_action", "tool_call", "tool_calls", "tool"),
+    *("tool_name", "act", "response", "model_response", "completion", "assistant", "output"),
+)
+ARGUMENTS = ("action_input", "tool_input", "arguments", "args", "parameters", "kwargs", "input")
+OBSERVATION = (
+    *("observation", "obs", "tool_output", "tool_response", "tool_result", "env_response"),
+    *("result", "environment", "feedback", "output", "user", "prompt", "state"),
+)
+THOUGHT = ("thought", "thoughts", "reasoning", "rationale", "reasoning_content")
+TURN = (*SPEAKERS[:5], *ACTION[:6])
+"""Fields of which a turn has one."""
+NO_AGENT = re.compile(
+    r".*(terminal|executor|environment|proxy|human)\w*|user|tool|system|customer|admin", re.I
+)
+"""Speakers in a team that are no agents."""
+
+
+def is_turn(value: Any) -> bool:
+    """Whether a value looks like a message, or a step with an action."""
+    if isinstance(value, list):
+        return len(value) == 2 and isinstance(value[1], str)
+    if not isinstance(value, dict):
+        return False
+    spoken = value.keys() & {*SPEAKERS} and value.keys() & {*CONTENTS, "tool_calls"}
+    return bool(spoken) or any(value.get(name) is not None for name in ACTION)
+
+
+def messages_of(turns: Record) -> list[Message]:
+    """The messages of a list of turns."""
+    messages: list[Message] = []
+    said: list[tuple[int, str, str | None]] = []  # place, role, and the name beside it
+    unknown = False
+    for each in turns.items():
+        if isinstance(each.value, list):
+            each = _pair(each)  # noqa: PLW2901 (the same turn)
+        speaker = _speaker(each)
+        if speaker is None:
+            messages += _step(each)
+            continue
+        role = ALIASES.get(speaker.lower().replace(" ", "_"))
+        name = each.get("name").value if isinstance(each.get("name").value, str) else None
+        unknown |= role is None
+        if role is None or (role == "assistant" and name is None and speaker != "assistant"):
+            name = re.sub(r"\s*\(.*\)$", "", speaker)
+        turn = converted([_plain(each, role or "assistant")])
+        if role is None or role in ("user", "assistant"):
+            said.append((len(messages), role or "", name))
+        messages += turn
+    for place, name, acts in _team(said, unknown=unknown):
+        messages[place] |= {"role": "assistant" if acts else "user", "name": name}
+    return messages
+
+
+def _team(
+    said: Sequence[tuple[int, str, str | None]], *, unknown: bool
+) -> Iterator[tuple[int, str, bool]]:
+    """The place and the name of what each speaker of a team said, and whether it is an agent."""
+    names = {name for _, _, name in said if name}
+    roles = {(role, name) for _, role, name in said}
+    other = {name for name in names if NO_AGENT.fullmatch(name)}
+    single = len(roles) == len({role for role, _ in roles})
+    if not names - other:
+        return
+    if unknown:
+        yield from ((place, name, name not in other) for place, role, name in said if name)
+    elif len(names) > 1 and all(n for *_, n in said) and (other or not single):
+        yield from ((place, str(name), name not in other) for place, _, name in said)
+    else:
+        yield from ((place, n, True) for place, role, n in said if n and role == "assistant")
+
+
+def agents_of(messages: Sequence[Message]) -> dict[str, Any]:
+    """Who acts, as fields of a conversation: one agent, or that of each step of a team."""
+    names = [each.get("name") for each in messages if each["role"] == "assistant"]
+    if len(set(names)) > 1:
+        return {"agents": names}
+    return {"agent": names[0]} if names and names[0] else {}
+
+
+def _pair(turn: Record) -> Record:
+    """A role and a text as a message."""
+    role, text = turn.value if len(turn.value) == 2 else (None, None)
+    return replace(turn, value={"role": role, "content": text})
+
+
+def _speaker(turn: Record) -> str | None:
+    """Who says a turn; None for a step."""
+    value = turn.mapping()
+    for name in SPEAKERS:
+        said = value.get(name)
+        if name == "author" and isinstance(said, dict):
+            said = said.get("role")
+        known = name in SPEAKERS[:5] or (isinstance(said, str) and said.lower() in ALIASES)
+        if known and isinstance(said, str) and value.keys() & {*CONTENTS, "tool_calls"}:
+            return said
+    if isinstance(turn.value.get("message"), dict):
+        return _speaker(turn.get("message"))
+    kind = str(value.get("type")).lower()
+    if "lc" in value or kind.removesuffix("chunk").removesuffix("message") in ALIASES:
+        return "ai"
+    return None if any(value.get(name) is not None for name in ACTION) else _refuse(turn)
+
+
+def _refuse(turn: Record) -> str:
+    raise turn.error("it is no turn: it has neither a role nor an action")
+
+
+def _plain(turn: Record, role: str) -> Record:
+    """A turn as a message with a role and a content."""
+    value = dict(turn.mapping())
+    if isinstance(value.get("message"), dict) and "content" not in value:
+        return _plain(turn.get("message"), role)
+    if "lc" in value or ("role" not in value and "data" in value):  # LangChain's
+        return turn
+    name = next((each for each in CONTENTS if value.get(each) is not None), "content")
+    said = value.get(name)
+    if isinstance(said, dict) and "parts" in said:
+        said = said["parts"]
+    if isinstance(said, dict):
+        said = said.get("text", canonical(said))
+    if isinstance(said, int | float):
+        said = canonical(said)
+    known = {key: each for key, each in value.items() if key not in (*SPEAKERS, *CONTENTS)}
+    spoken = role if role != "system" else "system"
+    return replace(turn, value={**known, "role": spoken, "content": said})
+
+
+def _step(step: Record) -> list[Message]:
+    """What was done and what was observed, in the order of the fields."""
+    value = step.mapping()
+    done = next(name for name in ACTION if value.get(name) is not None)
+    seen = next((n for n in OBSERVATION if n != done and value.get(n) is not None), None)
+    turn: Message = {"role": "assistant", "content": ""}
+    action = value[done]
+    arguments = next((value[name] for name in ARGUMENTS if value.get(name) is not None), None)
+    if isinstance(action, str) and isinstance(arguments, dict | list):
+        turn["tool_calls"] = [tool_call(action, arguments)]
+    elif isinstance(action, str):
+        turn["content"] = action if arguments is None else f"{action} {canonical(arguments)}"
+    else:
+        try:
+            calls = calls_of({"tool_calls": action if isinstance(action, list) else [action]})
+            turn["tool_calls"] = [tool_call(*call) for call in calls]
+        except ValueError:
+            turn["content"] = canonical(action)
+    thought = next((value[n] for n in THOUGHT if isinstance(value.get(n), str)), None)
+    if thought:
+        turn["reasoning_content"] = thought
+    if seen is None:
+        return [turn]
+    role = "user" if seen in ("user", "prompt") else "tool"
+    shown: Message = {"role": role, "content": canonical(value[seen])}
+    order = list(value)
+    return [turn, shown] if order.index(done) < order.index(seen) else [shown, turn]
