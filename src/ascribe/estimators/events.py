@@ -62,7 +62,7 @@ FREE = 0.01
 """Precision of a coefficient that credits no step."""
 SURE = 2.0
 """Standard errors above shuffled outcomes, up to which a prediction counts for nothing."""
-STEPS, CLOSE = 30, 1e-8
+STEPS, CLOSE = 30, 1e-6
 """Newton steps at most, and a gain of the likelihood that ends them."""
 
 MADE = Sentence(
@@ -340,7 +340,7 @@ class EventCredit(Standardising):
         folds: folds of sessions in the regression.
         shuffles: how often outcomes are shuffled within tasks to see what prediction is worth; 0
             trusts the regression.
-        every: in training, the shuffles are repeated after so many iterations.
+        every: in training, outcomes are shuffled again after so many iterations.
         memory: weight of what earlier iterations have learned of tools; 0 learns from the batch
             alone.
     """
@@ -361,11 +361,11 @@ class EventCredit(Standardising):
     weight: float = 1.0
     normalise: Literal["std", "mean"] = "std"
     prior: float = 1.0
-    hazard: float = 3.0
+    hazard: float = 2.0
     later: float = 0.05
     fallback: Literal["consensus", "returns"] = "consensus"
     folds: int = 10
-    shuffles: int = 4
+    shuffles: int = 12
     every: int = 10
     memory: float = 0.0
 
@@ -438,12 +438,13 @@ class EventCredit(Standardising):
         history = None
         if self.has_history:
             history = past.updated(layout, names, learned.fitted, evidence)
+            history["known"] = history["known"] if self.memory else {}
         return worth, metrics, history
 
     @property
     def has_history(self) -> bool:
-        """Whether earlier iterations count."""
-        return self.memory > 0
+        """Whether earlier iterations count: what they learned, or the last comparison."""
+        return self.memory > 0 or (self.shuffles > 0 and self.every > 1)
 
     def _shuffled(self, usual: Usual, digest: Any) -> list[Usual]:
         """The same with outcomes in another order inside tasks."""

@@ -16,7 +16,7 @@ Page: docs/estimators/events.md. Test: tests/groups/test_events.py.
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,12 @@ ERROR = re.compile(
     re.IGNORECASE,
 )
 """How an observation begins that reports an error; the first word may be who reports it."""
+SIGNS = (
+    *("error", "exception", "traceback", "fatal", "failed", "invalid", "no such", "not found"),
+    *("cannot", "could not", "unknown", "exit ", "returncode"),
+)
+"""One of these is near the beginning of all that ``ERROR`` matches; a search takes less time."""
+NEAR = 250
 RESULT = "\n\ntool: "
 """What begins a later result of a tool in an observation."""
 TOLD = ("user: ", "system: ", "developer: ", "demonstration: ")
@@ -45,6 +51,8 @@ MOST_VERBS = 100
 """Actions without calls are commands if there are at most so many first words."""
 MOST_ERRORS = 8
 """Errors of a session are counted up to this number."""
+SHORT = 20
+"""Arguments of so many characters are too short for a generated id."""
 MOST_EVENTS = 4000
 """Named events: those that most sessions have."""
 
@@ -113,7 +121,7 @@ def read_calls(table: StepTable) -> Calls:
     within = np.arange(place.size) - np.repeat(np.cumsum(size) - size, size)
     at = (np.cumsum(count) - count)[steps.action[place]] + within
     session, call = steps.trajectory[place], number[at]
-    refused = _refused(table)[place]
+    refused = _refused(table, size > 0)[place]
     made_by, pairs = segments.pairs(np.where(refused, -1, session), call, len(distinct))
     again = ~refused
     again[segments.first_rows(made_by, pairs)] = False
@@ -136,7 +144,11 @@ def _commands(texts: Objects, present: Bools) -> list[tuple[Call, ...]]:
 
 def _without_generated(called: list[Call], of_action: Ints, table: StepTable) -> list[Call]:
     """The calls with ``#`` for each generated id: one that a single trajectory ever writes."""
-    ids = {k: set(found) for k, call in enumerate(called) if (found := ID.findall(call.arguments))}
+    ids = {
+        k: set(ID.findall(call.arguments))
+        for k, call in enumerate(called)
+        if len(call.arguments) > SHORT and ID.search(call.arguments)
+    }
     if not ids:
         return called
     steps = arrange(table)
@@ -158,32 +170,33 @@ def _without_generated(called: list[Call], of_action: Ints, table: StepTable) ->
     return called
 
 
-def _refused(table: StepTable) -> Bools:
-    """Whether the environment refused the action at each place.
+def _refused(table: StepTable, called: Bools) -> Bools:
+    """Whether the environment refused the calls at each place.
 
-    It did not understand it, or what the same agent is shown next reports an error.
+    It did not understand them, or what the same agent is shown next reports an error.
     """
     steps = arrange(table)
-    reports = [*map(_reports_error, table.state.values)]
-    after = np.array([*reports, False])[steps.state]
-    following = np.append(after[1:], False)
-    following &= np.append(steps.trajectory[1:] == steps.trajectory[:-1], False)
+    going_on = np.append(steps.trajectory[1:] == steps.trajectory[:-1], False)
     if table.agent is not None:
         agent = table.agent.codes[steps.rows]
-        following &= np.append(agent[1:] == agent[:-1], False)
-    refused: Bools = following | ~steps.valid
+        going_on &= np.append(agent[1:] == agent[:-1], False)
+    at = np.flatnonzero(called & going_on)
+    states, code = np.unique(steps.state[at + 1], return_inverse=True)
+    texts = (table.state.values[state] if state >= 0 else "" for state in states.tolist())
+    reports = np.array([*map(_reports_error, texts)], dtype=np.bool_)
+    refused: Bools = ~steps.valid
+    refused[at] |= reports[code]
     return refused
 
 
 def _reports_error(text: str) -> bool:
     """Whether the result of a tool, or all of an observation, reports an error."""
-    if not text.startswith(TOLD) and ERROR.match(text):
-        return True
-    at = text.find(RESULT)
-    while at >= 0:
-        if ERROR.match(text, at + 2):
+    at = 0 if not text.startswith(TOLD) else text.find(RESULT) + 2
+    while at != 1:
+        start = text[at : at + NEAR].lower()
+        if any(map(start.__contains__, SIGNS)) and ERROR.match(text, at):
             return True
-        at = text.find(RESULT, at + 2)
+        at = text.find(RESULT, at) + 2
     return False
 
 
@@ -276,9 +289,9 @@ class Usual(Brief):
 def digests(table: StepTable) -> npt.NDArray[np.uint64]:
     """A number for what each session did; names and places take no part."""
     steps = arrange(table)
-    hashed = (blake2b(t.encode(errors="replace"), digest_size=8) for t in table.action.values)
-    word = np.array([*(int.from_bytes(each.digest()) for each in hashed), 1], dtype=np.uint64)
-    mixed = word[steps.action] * (2 * steps.step.astype(np.uint64) + 1)
+    sums = [crc32(text.encode(errors="replace")) for text in table.action.values]
+    word = np.array([*sums, 1], dtype=np.uint64) * np.uint64(0xD1342543DE82EF95)
+    mixed = (word[steps.action] | np.uint64(1)) * (2 * steps.step.astype(np.uint64) + 1)
     mixed ^= mixed >> np.uint64(29)
     return np.add.reduceat(mixed * np.uint64(0x9E3779B97F4A7C15), steps.starts)
 
