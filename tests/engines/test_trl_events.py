@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ascribe import read_table, recipe
+from ascribe import recipe
 from ascribe.estimators.events import EventCredit
+from ascribe.steps.files import read_table
 from tests.engines import trl_toys as toys
 
 pytest.importorskip("trl")
