@@ -238,7 +238,7 @@ def test_a_group_is_dropped_with_its_corrections() -> None:
     table = StepTable.from_dicts([*TASK, *MENDED, *broken])
     found = assign(table, IBPO(), "drop")
     told = [Reason(code).label for code in found.credit.reason[-3:]]
-    assert told == ["dropped", "dropped", "dropped"]
+    assert told == ["group_of_one", "dropped", "dropped"]  # the first has its reward
 
 
 def test_without_corrections_it_says_what_it_needs() -> None:

@@ -78,7 +78,7 @@ def test_a_switch_must_be_true_or_false(parameter, value):
         recipe("hgpo", **{parameter: value})
 
 
-@pytest.mark.parametrize("name", ["GRPO", "gigpo ", "", "ppo"])
+@pytest.mark.parametrize("name", ["GRPOO", "gigpo ", "", "ppo"])
 def test_unknown_recipes_are_told_the_known_ones(name):
     with pytest.raises(ValueError, match="no recipe") as caught:
         recipe(name)

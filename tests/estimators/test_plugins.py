@@ -135,8 +135,10 @@ FOR_GIGPO = {
     "ascribe.steps.lines",
     "ascribe.steps.problems",
     "ascribe.steps.returns",
+    "ascribe.steps.errors",
     "ascribe.steps.segments",
     "ascribe.steps.select",
+    "ascribe.steps.starts",
     "ascribe.steps.strict_json",
     "ascribe.steps.table",
 }

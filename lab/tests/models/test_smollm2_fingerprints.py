@@ -10,7 +10,7 @@ from ascribe.engines.capture import capture
 from ascribe.groups.fingerprints import normalised
 from ascribe_lab.calibrate.actor import actor, actor_layers
 from ascribe_lab.models.loading import load_causal_lm, save_model
-from tests.fingerprints.test_actor import TEXTS
+from lab.tests.test_actor import TEXTS
 from tests.fingerprints.test_capture import LAYOUTS, Batch, captured, separate
 
 pytestmark = pytest.mark.slow

@@ -322,7 +322,7 @@ def test_files_of_nothing_or_something_else_are_refused(tmp_path: Path) -> None:
         ({"text": "x"}, "an object of text"),
         ({"history": [{"action": "run"}]}, "OpenHands trajectories are not read here"),
     ):
-        with pytest.raises(TableError, match=f"line 1: {title}.*write OpenAI messages"):
+        with pytest.raises(TableError, match=f"line 1: {title}.*Write OpenAI messages"):
             extract([lines(tmp_path / "b.jsonl", row)])
     with pytest.raises(FileNotFoundError):
         extract([tmp_path / "nowhere.jsonl"])

@@ -94,7 +94,7 @@ def credit(
     estimator = make_recipe(recipe, preset, parameters)
     policies: dict[str, OnProblem] = {name: name for name in get_args(OnProblem)}
     if policy not in policies:
-        raise unknown("policy", screen.safe(policy), policies)
+        screen.wrong_call(unknown("policy", screen.safe(policy), policies))
     if ray is not None or "://" in out or is_archive(source, int(memory * 2**30)):
         if history is not None or interval:
             name = "--interval" if interval else "--history"

@@ -225,7 +225,7 @@ def _terms(condition: str, files: int) -> list[tuple[str, str, float]]:
                 "write a name, <, <=, > or >=, and a number: drop > 0.1 and q < 0.1",
             )
         if match[1] not in FIELDS[files]:
-            raise unknown("name in --fail-if", screen.safe(match[1]), FIELDS[files])
+            screen.wrong_call(unknown("name in --fail-if", screen.safe(match[1]), FIELDS[files]))
         terms.append((match[1], match[2], float(match[3])))
     return terms
 

@@ -194,7 +194,7 @@ def _worth(text: str) -> dict[str, float]:
 def _known(kind: str, name: str | None, known: Sequence[str | None]) -> None:
     """Exit unless a name is among those that are known."""
     if name not in known:
-        raise unknown(kind, screen.safe(name), filter(None, known))
+        screen.wrong_call(unknown(kind, screen.safe(name), filter(None, known)))
 
 
 def reads_sessions(command: Callable[..., None]) -> Callable[..., None]:

@@ -262,7 +262,7 @@ def column_names(texts: Sequence[str]) -> dict[str, str]:
         if not name or not own:
             wrong_call(f"--column takes name=own, such as reward=score, not '{safe(text)}'")
         if name not in KNOWN_COLUMNS:
-            raise unknown("column", safe(name), KNOWN_COLUMNS)
+            wrong_call(unknown("column", safe(name), KNOWN_COLUMNS))
         columns[name] = own
     return columns
 

@@ -98,7 +98,7 @@ def _column(rollouts: Rollouts, name: str) -> Coded:
     if not isinstance(column, Coded):
         texts = [n for n, c in rollouts.table.columns().items() if isinstance(c, Coded)]
         known = (*texts, *rollouts.carried.column_names)
-        raise unknown("column of text", screen.safe(name), known)
+        screen.wrong_call(unknown("column of text", screen.safe(name), known))
     return column
 
 

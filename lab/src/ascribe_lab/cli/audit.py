@@ -156,7 +156,7 @@ def audit(
     from ascribe_lab.audit.report import json_lines
 
     if wrong := [name for name in world if name not in ALL_WORLDS]:
-        raise unknown("world", wrong[0], ALL_WORLDS)
+        screen.wrong_call(unknown("world", wrong[0], ALL_WORLDS))
     given = {
         "worlds": {name: ALL_WORLDS[name] for name in world},
         "sizes": tuple(size),

@@ -71,7 +71,7 @@ def calibrate(
         screen.wrong_call("--radii takes cosine distances above 0 and up to 2")
     names = [name.strip() for name in poolings.split(",")]
     if wrong := [name for name in names if name not in POOLINGS]:
-        raise unknown("pooling", wrong[0], POOLINGS)
+        screen.wrong_call(unknown("pooling", wrong[0], POOLINGS))
     with screen.written(out):
         out.mkdir(parents=True, exist_ok=True)
     wanted = {*KNOWN_COLUMNS, text_column or "prompt"}

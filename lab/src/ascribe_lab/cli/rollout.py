@@ -154,7 +154,7 @@ def rollout(
     """
     screen.check_suffix(out)
     if states not in get_args(States):
-        raise unknown("states", screen.safe(states), get_args(States))
+        screen.wrong_call(unknown("states", screen.safe(states), get_args(States)))
     shared |= {"groups": groups, "size": size, "temperature": temperature, "as_json": as_json}
     _play(out, FailurePolicy(retries, smallest_group), cast("States", states), **shared)
 

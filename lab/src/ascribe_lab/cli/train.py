@@ -85,7 +85,7 @@ def by_config(
 ) -> Iterator[Config]:
     """Load and print a config; report errors in it or in the run, and exit."""
     if engine not in ENGINES:
-        raise unknown("engine", screen.safe(engine), ENGINES)
+        screen.wrong_call(unknown("engine", screen.safe(engine), ENGINES))
     try:
         loaded = load_config(path, screen.settings(settings))
         if not dry_run:

@@ -150,7 +150,7 @@ def _ask(pool: Pool, query: EnvironmentQuery) -> dict[str, Any] | Failure:
     """The reply to a query; ValueError if the environment's name or options are wrong."""
     reply = pool.ask(query)
     if not isinstance(reply, Failure) and "refused" in reply:
-        raise InputError(reply["refused"])
+        raise InputError(reply["refused"], hint=reply.get("hint", ""))
     return reply
 
 

@@ -232,10 +232,8 @@ def _advantage_fn() -> Any:
         def __call__(self, exps: Any, **_: Any) -> Any:
             """The experiences with advantages, and metrics."""
             if not isinstance(exps, list):
-                raise InputError(
-                    "this algorithm_type computes advantages in the trainer, where experiences are "
-                    "tensors without turns: choose one that does not, such as multi_step_grpo"
-                )
+                what = "this algorithm_type computes advantages from tensors without turns"
+                raise InputError(what, hint="choose another one, such as multi_step_grpo")
             if not exps:
                 return exps, {}
             table, places = self.adapter.steps(exps)

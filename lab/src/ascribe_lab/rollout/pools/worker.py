@@ -162,6 +162,8 @@ class Worker:
         except NotMadeError as error:
             if not isinstance(error.__cause__, WRONG_CALL):
                 raise
+            if isinstance(error.__cause__, InputError):
+                return {"refused": error.__cause__.problem, "hint": error.__cause__.hint}
             return {"refused": str(error).partition(": ")[2] or str(error)}
         facts = {"tasks": environment.tasks, "horizon": getattr(environment, "horizon", None)}
         return {name: _checked(_optional(_count), fact, name) for name, fact in facts.items()}
