@@ -27,6 +27,8 @@ OF_ENGINES = {
     "rows_padded",
     "missing",
     "masked_turns",
+    "from_tokens_share",
+    "realigned_share",
     "seconds/PHASE",
     "stale_groups",
     *(f"versions/{of}_mean" for of in ("trajectory", "group", "lag")),
