@@ -181,6 +181,20 @@ def test_tasks_that_the_new_version_lacks_stop_the_gate(tmp_path: Path) -> None:
     assert run("decisions", old, old, *GATE).exit_code == 0
 
 
+def test_tasks_of_which_most_sessions_have_no_reward_stop_the_gate(tmp_path: Path) -> None:
+    old = released(tmp_path, "old", dict.fromkeys("ab", 1.0))
+    new = released(tmp_path, "new", dict.fromkeys("ab", 1.0))
+    rows = [json.loads(line) for line in new.read_text(encoding="utf-8").splitlines()]
+    for number, row in enumerate(rows):
+        row["reward"] = None if row["group"] == "a" and number % 10 < 6 else row["reward"]
+    new.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    stopped = run("decisions", old, new, *GATE)
+    assert stopped.exit_code == 2
+    assert "1 task cannot be compared" in flat(stopped.stderr)
+    assert "a (most sessions of the new version have no reward)" in flat(stopped.stderr)
+    assert run("decisions", old, new, *GATE, "--allow-missing", 1).exit_code == 0
+
+
 def test_a_task_that_begins_otherwise_is_missing_too(tmp_path: Path) -> None:
     old = released(tmp_path, "old", {"a": 1.0, "b": 1.0})
     new = released(tmp_path, "new", {"a": 1.0})

@@ -352,3 +352,11 @@ def test_sessions_of_two_formats_in_an_archive_are_refused(tmp_path: Path) -> No
     with pytest.raises(TableError, match="it holds ShareGPT conversations, other members OpenAI"):
         import_files([path])
     assert len(returns(import_files([path], skip_bad=True))) == 1
+
+
+def test_names_in_a_csv_file_are_texts(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    said = json.dumps(chat()["messages"]).replace('"', '""')
+    path.write_text(f'task,id,reward,messages\n1.10,true,1,"{said}"\n1.1,null,0,"{said}"\n')
+    table = import_files([path]).table
+    assert sorted(set(table.group.texts())) == ["1.1", "1.10"]

@@ -17,6 +17,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import IO, Any, TypeAlias, cast
 
 from ascribe.sessions.reading.format import format_of
+from ascribe.sessions.reading.names import GROUPS, MODELS, SESSIONS, TRAJECTORIES, VERSIONS
 from ascribe.sessions.reading.records import STEPS, Record, parse_json
 from ascribe.steps.files import read_row_groups, readable
 from ascribe.steps.lines import (
@@ -201,10 +202,14 @@ def _cells(content: bytes, delimiter: str, path: Path) -> Iterator[Record]:
         raise Record(None, path).error(f"it is no table: {one_line(error)}") from error
 
 
+NAMES = {*GROUPS, *TRAJECTORIES, *SESSIONS, *VERSIONS, *MODELS}
+"""Columns of names, of which 1.10 is one."""
+
+
 def with_json(record: Record, *, numbers: bool = False) -> dict[str, Any]:
     """The fields of a record, with lists and objects for those that are JSON texts of such."""
     return {
-        key: (_value(value, numbers) if isinstance(value, str) else value)
+        key: (_value(value, numbers and key not in NAMES) if isinstance(value, str) else value)
         for key, value in record.mapping().items()
     }
 
