@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ascribe.decisions.contrasts import contrast
 from ascribe.decisions.residuals import fit, permutations, strata, telling
-from ascribe.decisions.sides import LEAST_UNUSUAL, Sides, _robust, compared
+from ascribe.decisions.sides import LEAST_UNUSUAL, Sides, _robust, compared, rests_on_one
 
 pytestmark = pytest.mark.unit
 
@@ -191,3 +191,15 @@ def test_versions_of_different_strength_raise_no_alarm(
     chances: tuple[float, ...], habits: tuple[float, ...], tasks: int
 ) -> None:
     assert false_alarms(chances, habits, tasks) < 0.16
+
+
+@pytest.mark.parametrize(("effects", "one"), [((0.9, 0.0, 0.0), True), ((0.5, 0.5, 0.5), False)])
+def test_a_difference_that_rests_on_one_version_is_found(
+    effects: tuple[float, ...], one: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    task, version = np.repeat(np.arange(80), 3), np.tile(np.arange(3), 80)
+    side = rng.random(240) < 0.5
+    outcome = np.array(effects)[version] * side + 0.01 * rng.random(240)
+    sides = compared(side, task, version)
+    assert rests_on_one(sides, outcome[sides.inside], version[sides.inside]) is one

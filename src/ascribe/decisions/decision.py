@@ -10,7 +10,7 @@ import numpy as np
 
 from ascribe.decisions.attempts import Attempts
 from ascribe.decisions.contrasts import LEVEL, discovery_rate
-from ascribe.decisions.sides import Sides
+from ascribe.decisions.sides import Sides, rests_on_one
 from ascribe.groups.responses import readable
 from ascribe.steps.arrays import Ints
 from ascribe.steps.problems import counted, one_line
@@ -97,6 +97,7 @@ class Decision:
         ending: whether the sessions of one side end with this step, or call nothing after it, and
             those of the other go on, so that the step may be a sign of how they went.
         copied: whether it is certain only if likely copies of sessions count as attempts.
+        of_version: whether the difference turns, or is less than half, without one of the versions.
         versions: how many versions were compared with each other, adjusted for how much each
             earns; 1 if attempts were compared with attempts of the same version alone.
         equal: how many of the sessions equal another attempt at the task in all they did and
@@ -130,6 +131,7 @@ class Decision:
     apart: bool = False
     ending: bool = False
     copied: bool = False
+    of_version: bool = False
     versions: int = 1
     equal: int = 0
     binary: bool = False
@@ -153,6 +155,8 @@ class Decision:
             return "a difference of what they had seen"
         if self.ending:
             return "an ending"
+        if self.of_version:
+            return "a difference of one version from the others"
         return "a session counted several times" if self.copied else ""
 
     @property
@@ -307,6 +311,10 @@ def compare(
         across=attempts.across,
         apart=apart,
         ending=any(is_ending(*each) for each in ends),
+        of_version=compared.versions > 1
+        and found.p * tests <= LEVEL
+        and attempts.version is not None
+        and rests_on_one(compared, outcome, attempts.version[session]),
         versions=compared.versions,
         equal=int(attempts.twins[0][session].sum()),
         binary=attempts.binary,

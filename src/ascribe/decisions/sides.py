@@ -141,6 +141,23 @@ def compared(side: Bools, stratum: Ints, version: Ints | None = None) -> Sides:
     return Sides(inside, side[at], label)
 
 
+def rests_on_one(sides: Sides, outcome: Floats, version: Ints) -> bool:
+    """Whether a difference between versions turns, or is less than half, without one of them.
+
+    It then tells that version from the others as much as one decision from another. What cannot be
+    compared without a version, as with two that tried each task once, says nothing.
+    """
+    first, other = sides.means(outcome)
+    for label in np.unique(version).tolist():
+        kept = version != label
+        rest = compared(sides.side[kept], sides.stratum[kept], version[kept])
+        if rest.inside.any() and both_sides(rest.side, rest.stratum)[0].any():
+            one, two = rest.means(outcome[kept][rest.inside])
+            if (one - two) * (first - other) < (first - other) ** 2 / 2:
+                return True
+    return False
+
+
 def _adjusted(sides: Sides, outcome: Floats, rng: np.random.Generator, level: float) -> Contrast:
     """The comparison of sides in strata that mix versions."""
     model, side = sides.model, sides.residual
