@@ -187,7 +187,9 @@ def main() -> None:
         end, why = FAMILIES[family](Random(f"{family} {case}"), folder)
         if case % 10 == 0:
             suffix = {"lines": ".jsonl", "packed": ".jsonl.gz"}.get(family.split("_")[0])
-            by_command(folder, suffix or ".parquet", refused=end == "refused")
+            # A recipe refuses a missing reward; a command leaves that trajectory out.
+            refused = end == "refused" and why != ProblemKind.MISSING_REWARD.label
+            by_command(folder, suffix or ".parquet", refused=refused)
         print(json.dumps({"case": case, "end": end, "why": why[:500]}), flush=True)
 
 

@@ -49,7 +49,8 @@ def test_a_folder_has_what_its_files_hold(data: Path, folder: str) -> None:
     earned = sum(each["mean_reward"] * each["sessions"] for each in files)
     found = returns(imported)
     assert found.size == imported.balance.used("session") == total["sessions"]
-    assert found.sum() == pytest.approx(earned, abs=0.01 * len(files))
+    rounded = sum(5e-5 * each["sessions"] for each in files)  # of means with four digits
+    assert found.sum() == pytest.approx(earned, abs=rounded)
     assert (found == 1).sum() == total["won"]
     responses = int((~no_response(imported.table)).sum())
     assert responses == imported.balance.used("response") == total["responses"] - FOLDERS[folder]

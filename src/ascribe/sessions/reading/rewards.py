@@ -15,6 +15,8 @@ from ascribe.steps.problems import Problem, ProblemKind, TableError, one_line
 SESSION = ("session", "trajectory", "session_id", "run_id", "id")
 GROUP = ("group", "task")
 """What these columns are called; the first name that the file has counts."""
+LONGEST_FIELD = 131_072
+"""Characters of a field in a file of rewards."""
 MAX_SIZE = 2**28
 """Bytes of a file; the rewards of four million sessions have fewer."""
 WORDS = {"true": 1.0, "false": 0.0}
@@ -125,6 +127,7 @@ def _rows(path: Path) -> Iterator[Row]:
         raise InputError(
             f"it has more than {MAX_SIZE:,} bytes", hint="import fewer sessions at once"
         )
+    csv.field_size_limit(LONGEST_FIELD)  # of the whole process; logs in CSV may set it higher
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
         columns = [name.strip() for name in next(reader, [])]
