@@ -28,7 +28,7 @@ def check_lists(lists: Iterable[Options]) -> None:
     for options in lists:
         source, _, remark = options.source.partition(",")
         names = names_of(source)
-        if "with " not in remark:  # a list for some configurations holds what differs there
+        if not remark.startswith(" with "):  # a list for some configurations holds what differs there
             assert options.unknown(names) == [], source
             found.append(source)
         known = {*options.applied, *options.no_effect, *options.refused, *options.untouched}
