@@ -28,7 +28,8 @@ def check_lists(lists: Iterable[Options]) -> None:
     for options in lists:
         source, _, remark = options.source.partition(",")
         names = names_of(source)
-        if not remark.startswith(" with "):  # a list for some configurations holds what differs there
+        # A list for some configurations holds what differs there.
+        if not remark.startswith(" with "):
             assert options.unknown(names) == [], source
             found.append(source)
         known = {*options.applied, *options.no_effect, *options.refused, *options.untouched}
