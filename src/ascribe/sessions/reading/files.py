@@ -289,8 +289,7 @@ def entries(whole: Record) -> Iterator[Record]:
                 if (other := _holds(each, generic=generic)) != name:
                     detail = f"it holds records of two formats, {name} and {other}"
                     raise whole.error(detail, hint="write each in a file of its own")
-                if _holds(each, generic=generic) == name:
-                    yield from (replace(one, beside=beside) for one in each)
+                yield from (replace(one, beside=beside) for one in each)
             return
     yield whole
 
