@@ -207,10 +207,8 @@ def divide(
         count = max(least, min(archive.rows // part_rows, MOST_PARTS), 1)
     elif (largest := int(spans["rows"].max(initial=0))) > most_rows:
         raise InputError(
-            (
-                f"the recipe compares all rows of an iteration, and one of {largest:,} "
-                f"rows does not fit into {option('memory')}"
-            ),
+            f"the recipe compares all rows of an iteration, and one of {largest:,} rows does not "
+            f"fit into {option('memory')}",
             hint=(
                 "raise it, write the column iteration, or choose a recipe that "
                 "compares inside a group"

@@ -180,7 +180,7 @@ def check_output(out: Place, inputs: Iterable[Place], *, force: bool) -> None:
         may_replace = force and is_file and ours == theirs
         if overlaps and not may_replace and out.system.type_name == place.system.type_name:
             advice = "write elsewhere" + (f", or add {option('force', True)}" if is_file else "")
-            raise InputError(f"{out} overlaps with {place}, which is read", hint=f"{advice}")
+            raise InputError(f"{out} overlaps with {place}, which is read", hint=advice)
     if kind == FileType.NotFound or (is_file and kind != FileType.Directory):
         return
     if is_file or kind != FileType.Directory or (not out.uri and os.path.ismount(out.path)):

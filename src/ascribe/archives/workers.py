@@ -58,10 +58,7 @@ def local(workers: int) -> Iterator[Each]:
                 deaths += 1
                 if deaths > MOST_DEATHS:
                     raise WorkerError(
-                        (
-                            "worker processes were killed again and again, perhaps for "
-                            "want of memory"
-                        ),
+                        "worker processes were killed again and again, perhaps for want of memory",
                         hint=f"lower {option('memory')}, so that parts are smaller",
                     ) from error
                 waiting += running.values()

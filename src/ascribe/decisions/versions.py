@@ -181,7 +181,7 @@ def compare_versions(
     }
     if not both.any():
         raise InputError(
-            ("the two versions attempted no task in common, so nothing can be compared"),
+            "the two versions attempted no task in common, so nothing can be compared",
             hint=(
                 "give both the same tasks, or name the field that holds the task "
                 f"({option('group')})"

@@ -168,10 +168,8 @@ def decoder_blocks(model: Module) -> tuple[Module, Module]:
     if len(set(lists.values())) != 1:
         names = ", ".join(lists) or "none"
         raise InputError(
-            (
-                f"looked for one list of {count} decoder blocks in "
-                f"{type(model).__name__}, found: {names}"
-            ),
+            f"looked for one list of {count} decoder blocks in {type(model).__name__}, found: "
+            f"{names}",
             hint="pass the part of the model that is the language model",
         )
     return next(iter(lists.values()))

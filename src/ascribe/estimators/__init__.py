@@ -94,7 +94,7 @@ class _Recipes(Mapping[str, "type[Recipe]"]):
         kind = _checked(load_point(point), source(point))
         if kind.name != name:
             named = f"{source(point)} has the name {kind.name!r}"
-            raise PluginError(f"{named}", hint="give both the same name")
+            raise PluginError(named, hint="give both the same name")
         return kind
 
     def __iter__(self) -> Iterator[str]:

@@ -97,10 +97,7 @@ class Recipe:
             self._validate(parameter.name, hints[parameter.name])
         if not self.credits_steps and self.penalty_timing == "after":
             raise InputError(
-                (
-                    f"{self.name} discounts nothing, so penalty_timing 'after' would "
-                    "lose the penalty"
-                ),
+                f"{self.name} discounts nothing, so penalty_timing 'after' would lose the penalty",
                 hint="leave it at 'before'",
             )
 

@@ -197,10 +197,8 @@ class _BiPACE(BiGPO):
         super().__post_init__()
         if self.revisits != "each":
             raise InputError(
-                (
-                    f"{self.name}: revisits is {self.revisits!r}, but every visit to a "
-                    "state is a peer here"
-                ),
+                f"{self.name}: revisits is {self.revisits!r}, but every visit to a state is a "
+                "peer here",
                 hint="leave it at 'each'",
             )
 

@@ -181,10 +181,8 @@ class CCPO(Recipe):
         super().__post_init__()
         if self.invalid_penalty:
             raise InputError(
-                (
-                    "ccpo: an invalid_penalty would be taken off the team's return and "
-                    "not off what it earns without an agent"
-                ),
+                "ccpo: an invalid_penalty would be taken off the team's return and not off what "
+                "it earns without an agent",
                 hint="leave it at 0, or pay it in the environment",
             )
         for name in ("alpha", "epsilon"):

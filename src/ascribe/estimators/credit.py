@@ -353,7 +353,7 @@ class Credit:
     def _check_table(self, method: str, table: StepTable) -> None:
         if len(table) != len(self):
             raise InputError(
-                (f"{method}: the table has {len(table):,} rows, the credit {len(self):,}"),
+                f"{method}: the table has {len(table):,} rows, the credit {len(self):,}",
                 hint="pass the table that was credited",
             )
 

@@ -504,10 +504,8 @@ class _Past(NamedTuple):
             past = cls(int(history["iteration"]), float(history["evidence"]), known)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(
-                (
-                    "the history holds no memory of events: it was damaged, or written "
-                    "by another recipe"
-                ),
+                "the history holds no memory of events: it was damaged, or written by another "
+                "recipe",
                 hint="begin without it, or take the recipe that wrote it",
             ) from error
         if not all(np.isfinite(pair).all() and pair[1] >= 0 for pair in known.values()):

@@ -76,10 +76,8 @@ class Memory:
             return cls(decay, {name: _task(*task) for name, task in given.items()})
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise InputError(
-                (
-                    "the history holds no memory of tasks: it was damaged, or written "
-                    "by another recipe"
-                ),
+                "the history holds no memory of tasks: it was damaged, or written by another "
+                "recipe",
                 hint="begin without it, or take the recipe that wrote it",
             ) from error
 

@@ -128,7 +128,7 @@ class SBC(Clustering):
         super().__post_init__()
         if self.memory and self.states != "exact":
             raise InputError(
-                (f"{self.name}: memory is {self.memory}, but clusters have no names that last"),
+                f"{self.name}: memory is {self.memory}, but clusters have no names that last",
                 hint="compare states by their text or key with states='exact'",
             )
 

@@ -200,10 +200,8 @@ def from_calls(
     for each in conversations:
         if not each.steps:
             raise InputError(
-                (
-                    f"a response_message of session {each.trajectory!r} has the role "
-                    f"{each.messages[-1].get('role')!r}"
-                ),
+                f"a response_message of session {each.trajectory!r} has the role "
+                f"{each.messages[-1].get('role')!r}",
                 hint="it must be the assistant's",
             )
     table = from_messages(conversations, state=state)

@@ -327,7 +327,7 @@ class _Session:
                 each = self.conversations[by_id[each]].parent
             if each in walk:
                 raise InputError(
-                    ("conversations of a session name each other as parents in a circle"),
+                    "conversations of a session name each other as parents in a circle",
                     hint="give each the one before it",
                 )
             done |= walk

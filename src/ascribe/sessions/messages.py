@@ -155,11 +155,8 @@ class Conversation:
             return None
         if len(self.rewards) != len(self.steps):
             raise InputError(
-                (
-                    f"conversation {self.group}/{self.trajectory} has "
-                    f"{len(self.rewards)} rewards for {len(self.steps)} messages of the "
-                    "assistant"
-                ),
+                f"conversation {self.group}/{self.trajectory} has {len(self.rewards)} rewards for "
+                f"{len(self.steps)} messages of the assistant",
                 hint="give one for each, None where there is none",
             )
         return [0.0 if reward is None else float(reward) for reward in self.rewards]
@@ -190,7 +187,7 @@ def check_form(message: Any) -> None:
         keys = [key for key in keys if CALLS.fullmatch(key)]
     if keys:
         form = ": these are Gemini contents" if "parts" in keys else ""
-        raise InputError(f"its {', '.join(keys)} would be left unread{form}", hint=f"{ADVICE}")
+        raise InputError(f"its {', '.join(keys)} would be left unread{form}", hint=ADVICE)
 
 
 def _unknown(values: Mapping[str, Any]) -> list[str]:
@@ -225,7 +222,7 @@ def _read_call(value: Any) -> tuple[str, Any, Any]:
     keys = _unknown(whole) if all(whole.get(key) is None for key in ARGUMENTS) else []
     if keys or not name or not isinstance(name, str):
         there = ", ".join(one_line(key, 40) for key in whole) or "nothing"
-        raise InputError(f"a call needs a name and arguments, and has {there}", hint=f"{ADVICE}")
+        raise InputError(f"a call needs a name and arguments, and has {there}", hint=ADVICE)
     return name, next((whole[key] for key in ARGUMENTS if whole.get(key)), {}), call.get("id")
 
 
@@ -287,6 +284,6 @@ def split_content(content: Any) -> tuple[str, str]:
         else:
             shown = one_line(kind, 40)
             raise InputError(
-                f"part {place} of the content is {shown!r}, which is not read", hint=f"{ADVICE}"
+                f"part {place} of the content is {shown!r}, which is not read", hint=ADVICE
             )
     return "\n".join(texts), "\n".join(thoughts)

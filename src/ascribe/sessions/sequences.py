@@ -361,10 +361,8 @@ def _per_run(name: str, values: Sequence[Sequence[Any]], runs: _Runs) -> npt.NDA
     wrong = np.flatnonzero(sizes != runs.turns)
     if wrong.size:
         raise InputError(
-            (
-                f"{name} has {sizes[wrong[0]]} values for the {runs.turns[wrong[0]]} "
-                f"runs of sequence {wrong[0]}"
-            ),
+            f"{name} has {sizes[wrong[0]]} values for the {runs.turns[wrong[0]]} runs of sequence "
+            f"{wrong[0]}",
             hint="give one for each run of ones in the mask",
         )
     flat = np.empty(sizes.sum(), dtype=object)
@@ -383,7 +381,7 @@ def _final(reward: Any, episode: Ints, names: npt.NDArray[Any]) -> Floats:
     differ = stated[final[episode[stated]] != values[stated]]
     if differ.size:
         raise InputError(
-            (f"the sequences of episode {names[episode[differ[0]]]} have different final rewards"),
+            f"the sequences of episode {names[episode[differ[0]]]} have different final rewards",
             hint=("give that of the episode to each of them or NaN to some, or use turn_rewards"),
         )
     return final

@@ -144,7 +144,7 @@ def spread(credit: Any, spans: Spans, *, divide: bool = False, like: Any = None)
     shape = (spans.lengths.size, spans.width)
     if getattr(like, "ndim", 0) == 2 and tuple(like.shape) != shape:
         raise InputError(
-            (f"the spans are of an array of shape {shape}, like has {tuple(like.shape)}"),
+            f"the spans are of an array of shape {shape}, like has {tuple(like.shape)}",
             hint="Spans.pad moves them to another width",
         )
     return flat.reshape(shape)

@@ -71,10 +71,8 @@ def to_tables(forest: Forest, choices: Sequence[State]) -> dict[State, StepTable
             last[name] = row
         if (other := owners[last[name]].group) != owners[row].group:
             raise InputError(
-                (
-                    f"a session of group {other} and one of group {owners[row].group} "
-                    f"are both called {name}"
-                ),
+                f"a session of group {other} and one of group {owners[row].group} are both called "
+                f"{name}",
                 hint="give one of them another name",
             )
     ends = np.zeros(len(owners), dtype=np.bool_)
@@ -148,19 +146,15 @@ def session_rewards(
         rewards += [0.0] * len(each.steps) if values is None else values
         if each.reward is not None and final.setdefault(name, each.reward) != each.reward:
             raise InputError(
-                (
-                    f"conversations of session {name} have different final rewards, "
-                    f"{final[name]:g} and {each.reward:g}"
-                ),
+                f"conversations of session {name} have different final rewards, {final[name]:g} "
+                f"and {each.reward:g}",
                 hint="give that of the session, or rewards of its steps",
             )
     for name in final.keys() & sums.keys():
         if not math.isclose(final[name], sums[name], abs_tol=1e-9):
             raise InputError(
-                (
-                    f"session {name} has the final reward {final[name]:g}, but those of "
-                    f"its steps sum to {sums[name]:g}"
-                ),
+                f"session {name} has the final reward {final[name]:g}, but those of its steps sum "
+                f"to {sums[name]:g}",
                 hint="give either, or add the final one to that of the last step",
             )
     rewards += [0.0] * (max(last.values(), default=-1) + 1 - len(rewards))
@@ -227,11 +221,9 @@ def _states(
             keys = each.states
             if keys is None or len(keys) != row - bounds[number]:
                 raise InputError(
-                    (
-                        f"conversation {each.group}/{each.trajectory} has "
-                        f"{('no' if keys is None else len(keys))} states for "
-                        f"{row - bounds[number]} messages of the assistant"
-                    ),
+                    f"conversation {each.group}/{each.trajectory} has "
+                    f"{('no' if keys is None else len(keys))} states for {row - bounds[number]} "
+                    "messages of the assistant",
                     hint="give a key for each",
                 )
             states["key"][bounds[number] : row] = keys

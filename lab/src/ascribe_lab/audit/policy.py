@@ -102,10 +102,8 @@ def compare(batches: Sequence[tuple[Gradients, float]], names: Sequence[str]) ->
         truth = means[:, names.index(reference)]
         if not truth.any(axis=-1).all():
             raise InputError(
-                (
-                    f"no gradient of {objective} in half of the {len(gradients)} "
-                    "batches: all episodes of every task earned the same"
-                ),
+                f"no gradient of {objective} in half of the {len(gradients)} batches: all "
+                "episodes of every task earned the same",
                 hint="take easier tasks, larger groups or more batches",
             )
         precision[objective] = float(_cosines(truth[0], truth[1]))

@@ -189,9 +189,7 @@ def check_weights(file: Path, sha256: str, command: str) -> None:
     with file.open("rb") as weights:
         if hashlib.file_digest(weights, "sha256").hexdigest() != sha256:
             raise InputError(
-                (
-                    f"{file} is not the file that Ascribe knows (SHA-256 "
-                    f"{sha256[:12]}...), so it is not read"
-                ),
+                f"{file} is not the file that Ascribe knows (SHA-256 {sha256[:12]}...), so it is "
+                "not read",
                 hint=f"reinstall it with: {command}",
             )

@@ -173,7 +173,7 @@ def read_completion(response: Any, prompt: TokenPrompt, vocabulary: int) -> Comp
         raise ServerError("the server's completion has another form") from error
     if ids is None:
         raise MissingTokenIdsError(
-            ("the server returns text but no token ids, and text is never tokenised again"),
+            "the server returns text but no token ids, and text is never tokenised again",
             hint="use a server that supports return_token_ids, such as vLLM's",
         )
     if logprobs is None:

@@ -179,7 +179,7 @@ def _messages(row: dict[str, Any]) -> list[Any]:
         titles = [form.title for form in formats().values() if form.fits(row)]
         keys = ", ".join(sorted(row)[:8]) or "nothing"
         unread = f"{titles[0]} are not read here" if titles else f"an object of {keys[:200]}"
-        raise InputError(f"{unread}", hint="write OpenAI messages, one trace on a line")
+        raise InputError(unread, hint="write OpenAI messages, one trace on a line")
     values = row[key]
     if not isinstance(values, list) or not values:
         raise InputError(f"{key} must be a list that is not empty")

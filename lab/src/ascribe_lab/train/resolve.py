@@ -77,10 +77,8 @@ def start_folder(config: Config) -> Path:
     except (OSError, ValueError, hub.errors.HfHubHTTPError) as error:
         why = str(error).strip().splitlines()[0]
         raise ConfigError(
-            (
-                f"model.path: {path} is no folder, and could not be fetched as the id "
-                f"of a model: {why}"
-            ),
+            f"model.path: {path} is no folder, and could not be fetched as the id of a model: "
+            f"{why}",
             hint="fetch it with the hub's own tools, or name a folder",
         ) from error
 

@@ -114,11 +114,8 @@ def stateless(method: str | Recipe) -> Recipe:
     chosen = training_recipe(method)
     if chosen.has_history:
         raise InputError(
-            (
-                f"{chosen.name} carries state from one iteration to the next (running "
-                "statistics, or a memory), which the checkpoints of this trainer do "
-                "not hold"
-            ),
+            f"{chosen.name} carries state from one iteration to the next (running statistics, or "
+            "a memory), which the checkpoints of this trainer do not hold",
             hint="choose another recipe, or leave memory out",
         )
     return chosen

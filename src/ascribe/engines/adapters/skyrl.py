@@ -284,11 +284,8 @@ def credited(trainer: type, method: str | Recipe = DEFAULT, **options: Any) -> t
             by_turns = self.cfg.generator.step_wise_trajectories
             if by_turns and not data.metadata.get("is_last_step"):
                 raise InputError(
-                    (
-                        "generator.step_wise_trajectories is set, and the rows do not "
-                        "say which is the last of its session (is_last_step): each "
-                        "turn would count as a session"
-                    ),
+                    "generator.step_wise_trajectories is set, and the rows do not say which is "
+                    "the last of its session (is_last_step): each turn would count as a session",
                     hint="install SkyRL 0.3.0",
                 )
             adapter = SkyrlAdapter(**{"decode": self.tokenizer.decode, **options})

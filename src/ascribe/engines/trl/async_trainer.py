@@ -115,10 +115,8 @@ class AscribeAsyncTrainer(AsyncGRPOTrainer):  # type: ignore[misc]
             return
         if not isinstance(worker, AsyncRolloutWorker):
             raise InputError(
-                (
-                    f"rollout_worker: {type(worker).__name__} is no AsyncRolloutWorker, "
-                    "whose loop Ascribe extends"
-                ),
+                f"rollout_worker: {type(worker).__name__} is no AsyncRolloutWorker, whose loop "
+                "Ascribe extends",
                 hint="pass one, such as HarnessRolloutWorker, or leave it to TRL",
             )
         kind = getattr(worker, "_loop_cls", None)
@@ -163,27 +161,21 @@ def _refuse_unsupported(recipe: Recipe, state: State) -> None:
         raise InputError(problem)
     if recipe.has_history:
         raise InputError(
-            (
-                f"{recipe.name} carries state from one iteration to the next (running "
-                "statistics, or a memory), and AsyncGRPOTrainer scores single groups"
-            ),
+            f"{recipe.name} carries state from one iteration to the next (running statistics, or "
+            "a memory), and AsyncGRPOTrainer scores single groups",
             hint="use AscribeTrainer, or leave memory out",
         )
     # With scale="equal" the size of advantages is that of grpo in each group, not over a batch.
     if not recipe.by_group_with_pool:
         raise InputError(
-            (
-                f"{recipe.name} compares the groups of a batch, and AsyncGRPOTrainer "
-                "scores each group by itself as soon as it has ended"
-            ),
+            f"{recipe.name} compares the groups of a batch, and AsyncGRPOTrainer scores each "
+            "group by itself as soon as it has ended",
             hint="choose a recipe that compares inside a group",
         )
     if getattr(recipe, "fingerprint", None) == "given" and not hasattr(recipe, "states"):
         raise InputError(
-            (
-                f"{recipe.name} compares states by fingerprints of the policy, and the "
-                "process that scores rollouts has no policy"
-            ),
+            f"{recipe.name} compares states by fingerprints of the policy, and the process that "
+            "scores rollouts has no policy",
             hint="use fingerprint='ngram', sbc or gigpo",
         )
 

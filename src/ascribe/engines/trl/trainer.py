@@ -120,7 +120,7 @@ def check_trl(
         missing += [f"{name}({each})" for each in taken if each not in parameters]
     if missing:
         raise MissingPackageError(
-            (f"TRL {trl.__version__} lacks {', '.join(missing)}, on which AscribeTrainer depends"),
+            f"TRL {trl.__version__} lacks {', '.join(missing)}, on which AscribeTrainer depends",
             hint=f"install a release that {page('engines/trl')} names",
         )
     first, last = (Version(release).release for release in RELEASES)
@@ -194,10 +194,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         refuse_unknown("check", check, OnProblem)
         if fingerprints is not None and type(fingerprints) is not int:
             raise InputError(
-                (
-                    f"fingerprints is {fingerprints!r}, not the number of a decoder "
-                    "block such as -12"
-                ),
+                f"fingerprints is {fingerprints!r}, not the number of a decoder block such as -12",
                 hint=(
                     'to compare states by their words, give the recipe fingerprint="ngram" instead'
                 ),
@@ -645,7 +642,7 @@ def _state(environment: Any) -> str | None:
     text = as_text(value)
     if text is not None and re.search(" at 0x[0-9a-f]+>", text):
         raise InputError(
-            (f"state='key': {KEY} of {kind} is {text}, whose text is another for each object"),
+            f"state='key': {KEY} of {kind} is {text}, whose text is another for each object",
             hint="return a text of what it holds",
         )
     return text

@@ -229,11 +229,8 @@ def refuse_options(name: str, **options: Unpack[SessionOptions]) -> None:
     """Raise ``ValueError`` if a table of steps has options for sessions."""
     if any(value for name, value in options.items() if name != "same_task"):
         raise InputError(
-            (
-                f"{one_line(name)} is read as a table of steps: {option('reward')}, "
-                f"{option('group')}, {option('state')} and {option('form')} are for "
-                "sessions"
-            ),
+            f"{one_line(name)} is read as a table of steps: {option('reward')}, "
+            f"{option('group')}, {option('state')} and {option('form')} are for sessions",
             hint=f"name its columns with {option('columns', {'reward': 'score'})}",
         )
 

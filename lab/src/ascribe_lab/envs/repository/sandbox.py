@@ -157,10 +157,8 @@ def check_sandbox() -> None:
             raise SandboxError(done.output)
     except SandboxError as error:
         raise SandboxError(
-            (
-                "repository runs commands that a model writes, and they cannot be "
-                f"confined here: {error}"
-            ),
+            "repository runs commands that a model writes, and they cannot be confined here: "
+            f"{error}",
             hint=(
                 "it needs Linux with unprivileged user namespaces, or root with "
                 "CAP_SYS_ADMIN, and the programs unshare, setpriv, prlimit, tar and git"

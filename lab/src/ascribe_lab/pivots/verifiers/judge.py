@@ -85,10 +85,8 @@ def judge(
             raise ServerError(f"the judge's server refuses: {sample.refusal}")
         if sample.finish == "length" and _word(sample.text) not in ("SAME", "DIFFERENT"):
             raise JudgeBudgetError(
-                (
-                    f"the judge gave neither word within {max_tokens} tokens, the most "
-                    "that max_tokens allows"
-                ),
+                f"the judge gave neither word within {max_tokens} tokens, the most that "
+                "max_tokens allows",
                 hint="raise it and go on: judges that think need more",
             )
         return sample.text

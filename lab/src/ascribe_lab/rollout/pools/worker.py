@@ -133,10 +133,8 @@ class Worker:
                 raise NotMadeError(describe(error)) from error
             if lacks := missing_members(environment):
                 raise NotMadeError(
-                    (
-                        f"{self.spec.name} gives {_type(environment)}, which is no "
-                        f"environment: it lacks {', '.join(lacks)}"
-                    ),
+                    f"{self.spec.name} gives {_type(environment)}, which is no environment: it "
+                    f"lacks {', '.join(lacks)}",
                     hint="name a class or function that makes one",
                 )
             self._environments[slot] = environment

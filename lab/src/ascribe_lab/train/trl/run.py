@@ -30,7 +30,7 @@ def run(run: Run, *, resume: bool) -> None:
     for name in config.engine.trl:
         if name not in known:
             hint = nearest(name, known)
-            raise ConfigError(f"engine.trl.{name}: GRPOConfig has no such field", hint=f"{hint}")
+            raise ConfigError(f"engine.trl.{name}: GRPOConfig has no such field", hint=hint)
     checkpoint = last_checkpoint(folder) if resume else None
     if checkpoint is not None:
         arguments["eval_on_start"] = False
