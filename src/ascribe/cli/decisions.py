@@ -4,13 +4,11 @@ import math
 import operator
 import re
 import traceback
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-import numpy as np
 from rich.table import Table
 from rich.text import Text
 from typer import Argument, Exit, Option
@@ -186,10 +184,9 @@ def _two_versions(
     found = compare_versions(before.rollouts.table, now.rollouts.table)
     lost = dict.fromkeys(now.lost, "no session of the new version counts")
     missing = {task: lost.get(task, why) for task, why in found.missing.items()}
-    played, counted_now = _sessions(new), _sessions(now.rollouts)
-    for task in _sessions(before.rollouts):
-        if 2 * counted_now[task] < played[task]:
-            missing.setdefault(task, "most sessions of the new version have no reward")
+    attempted = {*map(str, before.rollouts.table.group.used().values)}
+    for task in filter(attempted.__contains__, now.thin):
+        missing.setdefault(task, "most sessions of the new version have no reward")
     parts = (("old", before), ("new", now))
     notes = [f"Of the {name} version: {note}" for name, part in parts for note in part.notes]
     for why in dict.fromkeys(missing.values()):
@@ -201,13 +198,6 @@ def _two_versions(
             "than it is with each of them counted once."
         )
     return found.changes, missing, notes
-
-
-def _sessions(rollouts: Rollouts) -> Counter[str]:
-    """How many sessions each task has."""
-    group, trajectory = rollouts.table.group, rollouts.table.trajectory
-    sessions = np.unique(np.stack([group.codes, trajectory.codes]), axis=1)
-    return Counter(str(group.values[code]) for code in sessions[0] if code >= 0)
 
 
 def _refuse_missing(missing: Mapping[str, str], allowed: int) -> NoReturn:

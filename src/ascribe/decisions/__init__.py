@@ -1,6 +1,7 @@
 """Decisions: which action in which state decided the outcome, and how sure that is."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -159,6 +160,8 @@ class Usable(NamedTuple):
     """Groups with fatal problems."""
     lost: tuple[str, ...]
     """Names of the groups of which nothing counts."""
+    thin: tuple[str, ...] = ()
+    """Names of the groups of which most sessions do not count."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -191,7 +194,15 @@ def usable(rollouts: Rollouts) -> Usable:
     rows = np.flatnonzero(selection.keep)
     kept = (rollouts.table.take(rows), rollouts.carried.take(rows), rollouts.credit.take(rows))
     rest = replace(rollouts, table=kept[0], carried=kept[1], credit=kept[2])
-    return Usable(rest, unrewarded, broken, lost)
+    whole, part = _sessions(rollouts.table), _sessions(rest.table)
+    thin = tuple(name for name, count in whole.items() if 2 * part[name] < count)
+    return Usable(rest, unrewarded, broken, lost, thin)
+
+
+def _sessions(table: StepTable) -> Counter[str]:
+    """How many sessions each group has."""
+    sessions = np.unique(np.stack([table.group.codes, table.trajectory.codes]), axis=1)
+    return Counter(str(table.group.values[code]) for code in sessions[0] if code >= 0)
 
 
 def decisions_of(
