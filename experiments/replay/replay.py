@@ -34,13 +34,13 @@ import numpy as np
 from ascribe import StepTable
 from ascribe.decisions import Decision, find_decisions
 from ascribe.steps.files import read
-from ascribe_lab.audit.judges import grade, model_judge, simple_judges
 from ascribe_lab.audit.replay import Replayed, replay
 from ascribe_lab.models.policy import Request, SamplingPolicy
 from ascribe_lab.models.scripted import ScriptedPolicy
 from ascribe_lab.rollout import Model, Plan, Sampling, Setup, play_to_file, rollout, table
 from ascribe_lab.rollout.record import States, trajectories
 from benchmarks import common
+from experiments.replay.judges import grade, model_judge, simple_judges
 
 common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers")
 # A judge may name any fork, so all are measured, also those that a report would not list.

@@ -13,11 +13,11 @@ from ascribe.cli import app
 from ascribe.decisions import find_decisions
 from ascribe.steps.check import arrange
 from ascribe.steps.files import read
-from ascribe_lab.audit.judges import NONE, grade, model_judge, simple_judges
 from ascribe_lab.audit.replay import Replayed, replay
 from ascribe_lab.models.scripted import RandomPolicy
 from ascribe_lab.rollout import Plan, Rollout, Sample, Setup, rollout, save, table
 from ascribe_lab.rollout.record import trajectories
+from experiments.replay.judges import NONE, grade, model_judge, simple_judges
 
 pytestmark = pytest.mark.unit
 
