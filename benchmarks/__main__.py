@@ -48,7 +48,6 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "iteration": ("ray",),
     "papers": ("trl", "minecraft_data", "peft"),
     "papers_verl": ("verl", "minecraft_data"),
-    "trl_processes": ("trl",),
     "widths": ("transformers",),
 }
 """Packages beyond those of the development environment."""

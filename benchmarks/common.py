@@ -1,7 +1,9 @@
 """Shared by benchmarks and studies: figures as JSON lines, timing, commands, and synthetic data."""
 
 import argparse
+import itertools
 import json
+import math
 import os
 import platform
 import statistics
@@ -108,6 +110,16 @@ class Figures:
         self.emit(case, metric, value, unit, better, goal)
         self.emit(case, f"{start}low", low, unit, better)
         self.emit(case, f"{start}high", high, unit, better)
+
+    def emit_exponents(self, spent: Sequence[tuple[float, float]], case: str) -> None:
+        """Print how what is spent grows: pairs of a size and what it took, the smallest first.
+
+        ``case`` is formatted with the ``first`` and the ``last`` size.
+        """
+        for (first, least), (last, most) in itertools.pairwise(spent):
+            exponent = math.log(most / least) / math.log(last / first)
+            named = case.format(first=first, last=last)
+            self.emit(named, "exponent", exponent, "", goal=1.05, better="lower")
 
     def write_curve(self, lines: Iterable[dict[str, Any]], name: str = "curve") -> None:
         """With ``--out NAME.jsonl``, write these lines to ``NAME/curve.jsonl``, or another name."""

@@ -10,7 +10,7 @@ state shows the task and the step.
 
 A discovery (q at most 0.1) is false if the true difference is 0 or has the other sign. ``naive``
 methods compare rows or sessions of the whole file, or sessions that ever called a tool inside their
-task. Length and giving up, which may be consequences, are not counted.
+task. Signs, which may be consequences, are not counted.
 """
 
 import sys
@@ -23,7 +23,7 @@ import numpy as np
 from ascribe import StepTable
 from ascribe.decisions import LEVEL, Decision, find_decisions
 from ascribe.decisions.contrasts import both_sides, discovery_rate, standard_score
-from ascribe.decisions.decision import CONSEQUENCES, FORK
+from ascribe.decisions.decision import EVENT, FORK
 from ascribe.estimators.diagnostics import wilson
 
 TOOLS = ("search", "shell", "browse", "think", "list")
@@ -173,7 +173,7 @@ def main() -> None:
                     rng = np.random.default_rng((seed, attempts, effects))
                     table = world.play(attempts, rng)
                     every = find_decisions(table).decisions
-                    found = [each for each in every if each.kind not in CONSEQUENCES]
+                    found = [each for each in every if not each.sign]
                     true = [truth(world, table, each) for each in found]
                     wrong = [t <= 0 for t, each in zip(true, found, strict=True) if each.certain]
                     false["decisions"].append(float(np.mean(wrong)) if wrong else 0.0)
@@ -186,7 +186,7 @@ def main() -> None:
                     ]
                     tools_found.append(
                         any(
-                            each.certain and each.kind == "tool" and "search" in each.better.action
+                            each.certain and each.kind == EVENT and "search" in each.better.action
                             for each in found
                         )
                     )

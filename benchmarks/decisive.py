@@ -13,7 +13,8 @@ tool, in which the right one has the higher advantage. Intervals are 95 %, over 
 
 Credit is shown beside rules that learn nothing (any call, the last call, an error, the call that
 the fewest other attempts made), and recipes beside themselves with the outcomes shuffled within
-each task. The logs lie in the folder ``real`` of ``ASCRIBE_TEST_DATA``.
+each task. The logs lie in the folder ``real`` of ``ASCRIBE_TEST_DATA``; a folder of other results
+of tau-bench or tau2 is measured by ``--log FOLDER``.
 """
 
 import json
@@ -358,18 +359,39 @@ def filled(text: str) -> str:
     return fill_page(text, {"mean": "\n".join(rows), "logs": "\n".join(each)})
 
 
+def annotated(figures: Figures, folder: Path) -> None:
+    """How often a rule without learning meets the step that a person named, in Who&When.
+
+    All sessions are lost, and each is the only attempt at its task, so there is nothing to compare.
+    """
+    sessions = [json.loads(path.read_text("utf-8")) for path in folder.rglob("*.json")]
+    steps = [(int(each["mistake_step"]), len(each["history"])) for each in sessions]
+    figures.emit(folder.name, "sessions", len(steps), "sessions", "higher")
+    for rule, found in (
+        ("any step", [1 / length for _, length in steps]),
+        ("first step", [step == 0 for step, _ in steps]),
+        ("last step", [step == length - 1 for step, length in steps]),
+    ):
+        figures.emit(f"{folder.name}, {rule}", "top1", float(np.mean(found)), "share", "higher")
+
+
 def main() -> None:
     """Measure and print, or fill the page."""
     if "--docs" in sys.argv:
         PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
         return
-    with Figures("decisive") as figures:
-        data = os.environ.get("ASCRIBE_TEST_DATA")
-        if not data or not (Path(data) / "real").is_dir():
-            sys.exit("ASCRIBE_TEST_DATA names no folder with real sessions")
+    with Figures("decisive", log={"type": Path, "help": "a folder of other results"}) as figures:
+        real = Path(os.environ.get("ASCRIBE_TEST_DATA", "."), "real")
+        folders = [real / name for name in (LOGS[:1] if figures.quick else LOGS)]
+        if figures.options.log:
+            folders = [figures.options.log]
+        if not all(folder.is_dir() for folder in folders):
+            sys.exit(
+                "name a folder of results, or let ASCRIBE_TEST_DATA name one with real sessions"
+            )
         total: dict[str, list[Scores]] = defaultdict(list)
-        for folder in LOGS[:1] if figures.quick else LOGS:
-            log = read(Path(data) / "real" / folder)
+        for folder in folders:
+            log = read(folder)
             draws = log.draws(DRAWS)
             figures.emit(log.name, "sessions", len(log.decisive), "sessions", "higher")
             figures.emit(
@@ -403,6 +425,8 @@ def main() -> None:
                     figures.emit(
                         case, "top1_over_consensus", apart.mean(), "difference", "higher", -0.05
                     )
+        if not figures.quick and not figures.options.log:
+            annotated(figures, real / "whowhen")
         for name, found in total.items():
             mean = {metric: np.mean([each[metric] for each in found], 0) for metric in found[0]}
             emit(figures, f"mean of {len(found)} logs, {name}", mean)

@@ -3,7 +3,7 @@
     python benchmarks/scale.py [--quick] [--rows 1000000 10000000 100000000] [--folder FOLDER]
 
 An archive is a folder of Parquet files of a million rows each. ``ascribe credit`` writes it again
-with its credit, on all cores, in 2 GiB of memory (the default). ``sorted`` archives have the rows
+with its credit, in one process, in 2 GiB of memory (the default). ``sorted`` archives have the rows
 of a task side by side; in ``scattered`` ones, its 8 trajectories are in up to 8 files.
 ``rate`` is rows per second of CPU time, of all processes; ``peak`` is the memory of all processes
 together. The exponent is that of CPU seconds by rows, between two sizes. ``check`` and ``report``
@@ -14,9 +14,7 @@ again: the sizes can be run one after another, and a run that was killed goes on
 what is there.
 """
 
-import itertools
 import json
-import math
 import os
 import shutil
 import subprocess
@@ -53,13 +51,9 @@ from ascribe.archives import credit_archive
 from ascribe.estimators import recipe
 if __name__ == "__main__":
     source, out, kind = sys.argv[1:]
-    if kind == "Ray":
-        import ray
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    where = {"ray": "auto"} if kind == "Ray" else {"processes": int(kind[0])}
-    credit_archive(source, out, recipe("gigpo"), **where)
+    credit_archive(source, out, recipe("gigpo"), ray="local" if kind == "Ray" else None)
 """
-KINDS = ("1 process", "2 processes", "Ray")
+KINDS = ("1 process", "Ray")
 CROSSING = (100_000, 1_000_000, 4_000_000)
 RECIPES = {"gigpo": (), "sbc": ("--preset", "exact"), "bipace_q": ()}
 READING = ("check", "report")
@@ -107,17 +101,14 @@ def measure(figures: Any, folder: Path, order: Order, name: str, rows: list[int]
         figures.emit(case, "rate", count / cpu, "rows/s/core", goal=goal, better="higher")
         figures.emit(case, "wall", wall, "s", better="lower")
         figures.emit(case, "peak", peak / 2**30, "GiB", goal=2.0, better="lower")
-    for (first, least), (last, most) in itertools.pairwise(seconds):
-        exponent = math.log(most / least) / math.log(last / first)
-        case = f"{name} {order} {first / 1e6:.1f} to {last / 1e6:.0f} million"
-        figures.emit(case, "exponent", exponent, "", goal=1.05, better="lower")
+    sizes = [(count / 1e6, cpu) for count, cpu in seconds]
+    figures.emit_exponents(sizes, f"{name} {order} {{first:.1f}} to {{last:.0f}} million")
 
 
 def stages(figures: Any, folder: Path, order: Order) -> None:
     """Microseconds of CPU and bytes that the stages take for each row of a million.
 
     ``copy`` is what pyarrow takes to read the table and write it, without any credit.
-    In 2 GiB; scattered rows in 0.5 GiB, since 2 GiB hold all of them, and nothing is scattered.
     """
     kept = folder / f"stages-{order}.json"
     if not kept.exists() and figures.options.kept:
@@ -138,8 +129,7 @@ def stages(figures: Any, folder: Path, order: Order) -> None:
 
         archives._stage = timed
         arguments = (folder / "stages", folder / "out", recipe("gigpo"))
-        memory = 2 << 30 if order == "sorted" else 1 << 29
-        archives.credit_archive(*arguments, memory=memory, processes=1)
+        archives.credit_archive(*arguments)
         archives._stage = stage
         rows = sum(pq.ParquetFile(file).metadata.num_rows for file in (folder / "out").iterdir())
         size["output"] = size_of((folder / "out").iterdir()) / rows
@@ -158,7 +148,7 @@ def stages(figures: Any, folder: Path, order: Order) -> None:
 
 
 def crossing(figures: Any, folder: Path) -> None:
-    """Wall time of sorted archives with one process, two, and a Ray cluster of two CPUs.
+    """Wall time of sorted archives in one process, and as Ray tasks on all cores.
 
     From the start of Python to its end; Ray is started on this machine, and stopped.
     """

@@ -137,12 +137,12 @@ def recipes() -> dict[str, Any]:
 def credited(table: Any, by: Any, history: Any) -> dict[str, Any]:
     """All that a credit holds, as bytes and plain values; or the kind of error."""
     if isinstance(by, Exception):
-        return {"error": type(by).__name__}
+        return {"error": "ValueError"}
     try:
         inputs = {"history": history} if history is not None else {}
         credit = by(table, **inputs)
     except (ValueError, TypeError) as error:
-        return {"error": type(error).__name__}
+        return {"error": "ValueError" if isinstance(error, ValueError) else "TypeError"}
     metrics = credit.metrics if hasattr(credit, "metrics") else credit.numbers
     out = {
         "advantage": np.asarray(credit.advantage, np.float64).tobytes(),
@@ -214,14 +214,15 @@ def main() -> None:
 
     compared = advantages = refused = 0
     names: set[str] = set()
+    apart: set[str] = set()
     different: list[str] = []
     for number, (before, after) in enumerate(zip(old, new, strict=True)):
-        for name in before.keys() | after.keys():
+        apart |= before.keys() ^ after.keys()
+        for name in before.keys() & after.keys():
             names.add(name)
-            one, other = before.get(name), after.get(name)
+            one, other = before[name], after[name]
             compared += 1
             if one != other:
-                one, other = one or {}, other or {}
                 keys = sorted(one.keys() | other.keys())
                 parts = [key for key in keys if one.get(key) != other.get(key)]
                 different.append(f"table {number}, {name}: {', '.join(parts)}")
@@ -234,6 +235,8 @@ def main() -> None:
         f"and parameters: {compared:,} credits ({refused:,} refused by both trees), "
         f"{advantages:,} advantages with their reasons, terms, metrics and history"
     )
+    if apart:
+        print(f"in one tree alone: {', '.join(sorted({name.split(' ')[0] for name in apart}))}")
     print(f"{len(different):,} differ")
     for line in different[:20]:
         print(" ", line)

@@ -2,9 +2,8 @@
 
     python benchmarks/attack/kill_archives.py [--quick] [--seed 0] [--times 20] [--only NAME]
 
-An archive of scattered groups is credited in small parts by two worker processes. ``driver``: the
-command and its workers are killed (SIGKILL) at a random moment, and the command is called again.
-``worker``: one of its workers is killed at a random moment, and the command goes on by itself.
+An archive of scattered groups is credited in small parts. ``driver``: the command is killed
+(SIGKILL) at a random moment, and called again.
 ``disk``: it writes to a tmpfs that has room for a random part of what it writes, fails, and is
 called again with more room; this needs the right to mount. ``swap``: the output of an earlier run
 is replaced, and the command is killed at a random moment or, every third time, between the two
@@ -44,14 +43,14 @@ if __name__ == "__main__":
     source, out, name, *injected = sys.argv[1:]
     if injected:
         sys.addaudithook(kill)
-    credit_archive(source, out, recipe(name), memory=1, processes=2, force=True)
+    credit_archive(source, out, recipe(name), memory=1, force=True)
 """
 ROWS = 30_000
-ATTACKS = ("driver", "worker", "disk", "swap", "writers")
+ATTACKS = ("driver", "disk", "swap", "writers")
 
 
 def main() -> None:
-    """Interrupt runs in five ways."""
+    """Interrupt runs in four ways."""
     seed = {"type": int, "default": 0}
     times = {"type": int, "default": 20}
     only = {"choices": ATTACKS, "help": "one attack alone"}
@@ -107,7 +106,7 @@ class Attack:
         return interrupted, torn or contents(out) != self.expected
 
     def driver(self, chance: random.Random) -> tuple[bool, bool]:
-        """Kill the command with its workers."""
+        """Kill the command."""
         out = self.folder / "driver"
         shutil.rmtree(out, ignore_errors=True)
         process = self.start(out)
@@ -117,18 +116,6 @@ class Attack:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         return self.judge(out, interrupted=interrupted)
-
-    def worker(self, chance: random.Random) -> tuple[bool, bool]:
-        """Kill one of its workers."""
-        out = self.folder / "worker"
-        shutil.rmtree(out, ignore_errors=True)
-        process = self.start(out)
-        time.sleep(chance.uniform(0.3, 0.9) * self.seconds)
-        workers = workers_of(process.pid) if process.poll() is None else []
-        if workers:
-            os.kill(chance.choice(workers), signal.SIGKILL)
-        failed = process.wait() != 0
-        return bool(workers), failed or contents(out) != self.expected
 
     def swap(self, chance: random.Random) -> tuple[bool, bool]:
         """Kill the command while it replaces the output of an earlier run."""
@@ -143,8 +130,6 @@ class Attack:
         if not injected and interrupted:
             os.killpg(process.pid, signal.SIGKILL)
         killed = process.wait() == -signal.SIGKILL
-        if injected:  # its workers live
-            os.killpg(process.pid, signal.SIGKILL)
         between = list(self.folder.glob(".swap.*.old"))
         whole = contents(out) in (self.old, self.expected)
         if injected:
@@ -184,14 +169,6 @@ class Attack:
             return self.judge(place / "out", interrupted=interrupted)
         finally:
             subprocess.run(["umount", str(place)], check=True)
-
-
-def workers_of(process: int) -> list[int]:
-    """The worker processes of a process, without the one that watches over its semaphores."""
-    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    return [
-        n for n in map(int, children) if b"spawn_main" in Path(f"/proc/{n}/cmdline").read_bytes()
-    ]
 
 
 def contents(folder: Path) -> list[str]:

@@ -224,10 +224,8 @@ def engine_options(engine: str) -> str:
     parts = []
     for each in import_module(ENGINE_OPTIONS[engine]).OPTIONS:
         rows = [(f"`{name}`", done, why) for name, done, why in each.rows()]
-        others = len(each.untouched)
-        said = f"Other options, which touch neither rewards nor advantages: {others}."
-        listed = [table(("option", "what Ascribe does", "why"), rows)] if rows else []
-        parts += [f"{each.source}:", *listed, said]
+        if rows:
+            parts += [f"{each.source}:", table(("option", "what Ascribe does", "why"), rows)]
     return "\n\n".join(parts)
 
 

@@ -1,8 +1,7 @@
 """Archives are credited in parts, and the result is that of the whole table in memory."""
 
 import json
-import os
-import signal
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,8 @@ from ascribe.archives import (
     credit_archive,
     run,
     sample_archive,
-    workers,
 )
-from ascribe.archives.partition import ArchiveParts, divide, keys_of
+from ascribe.archives.partition import ArchiveParts, keys_of
 from ascribe.archives.places import Place, open_archive
 from ascribe.cli import app
 from ascribe.estimators.assign import assign
@@ -33,6 +31,7 @@ from ascribe.steps.check import check
 from ascribe.steps.files import read, read_parts, table_to_arrow, write
 from ascribe.steps.problems import ProblemKind, TableError
 from ascribe.steps.table import KNOWN_COLUMNS
+from tests.estimators.test_events import sessions
 
 SMALL = 1
 """Bytes of memory: parts are as small as can be."""
@@ -145,46 +144,13 @@ def test_parts_give_the_bits_of_the_whole(
         assert not (tmp_path / f".{out.name}.ascribe").exists()
 
 
-@pytest.mark.parametrize("order", ["sorted", "scattered", "sorted, with a part that is dropped"])
-def test_many_parts_of_one_read_give_the_bits_of_the_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str
-):
+def test_a_part_that_is_dropped_has_no_terms(tmp_path: Path):
     columns = steps(40)
-    del columns["note"]  # so that sorted rows are written as soon as they are credited
-    if "dropped" in order:
-        first = columns["group"].index("task 10")
-        columns["reward"][first : columns["group"].index("task 16")] = np.inf
-    places = np.random.default_rng(3).permutation(len(columns["step"]))
-    source = written(tmp_path / "in", columns, order=places if order == "scattered" else None)
-    sizes: list[int] = []
-
-    def divided(*arguments: Any, **options: Any) -> ArchiveParts:
-        parts = divide(*arguments, **options, part_rows=100)
-        sizes.extend(map(len, parts.tasks))
-        return parts
-
-    monkeypatch.setattr(run, "divide", divided)
-    memory = SMALL if order == "scattered" else 1 << 30
-    credit_archive(source, tmp_path / "out", recipe("gigpo"), "drop", memory=memory)
-    assert len(sizes) > 10 if order == "scattered" else sizes[0] > 10
+    first = columns["group"].index("task 10")
+    columns["reward"][first : columns["group"].index("task 16")] = np.inf
+    source = written(tmp_path / "in", columns)
+    credit_archive(source, tmp_path / "out", recipe("gigpo"), "drop", memory=SMALL)
     assert same(plain(tmp_path / "out"), in_memory(source, recipe("gigpo"), "drop"))
-
-
-def test_sorted_groups_need_no_second_copy(tmp_path: Path):
-    columns = steps(200)
-    size = len(columns["step"])
-    shuffled = np.random.default_rng(0).permutation(size)
-    for order, rows, is_sorted in ((None, 500, True), (None, size, True), (shuffled, 500, False)):
-        source = written(tmp_path / f"in {rows} {is_sorted}", columns, order=order, rows=rows)
-        work = Place.of(tmp_path / f"work {rows} {is_sorted}")
-        work.make_folder()
-        request = run.Job(open_archive(source), work, recipe("gigpo"), "raise", None)
-        job = run._prepare(request, SMALL, 1)
-        for number in range(len(job.archive.chunks)):
-            run.scan_task(job, number)
-        partition = divide(job.archive, job.work, job.most_rows, 1 << 20, by_group=True)
-        assert (partition.bounds is not None) is is_sorted
-        assert partition.count > 5
 
 
 def test_iterations_are_apart_and_a_recipe_may_need_one_as_a_whole(tmp_path: Path):
@@ -243,7 +209,7 @@ def test_check_finds_in_parts_what_it_finds_in_the_whole(tmp_path: Path):
     assert first.rows.tolist() == [7]
 
 
-@pytest.mark.parametrize("name", ["scan_task", "scatter_task", "credit_parts", "write_task"])
+@pytest.mark.parametrize("name", ["scan_task", "scatter_task", "credit_part", "write_task"])
 def test_a_run_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
     columns = steps(90)
     order = np.random.default_rng(0).permutation(len(columns["step"]))
@@ -299,34 +265,83 @@ def test_a_run_that_was_killed_while_it_cleaned_up_is_not_trusted(
     assert same(plain(out), first)
 
 
-def kill_once(job: Any, number: int) -> None:
-    """A task during which its worker is killed, once."""
-    mark = Path(job.work.path).parents[1] / "killed"
-    if number == 1 and not mark.exists():
-        mark.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    run.scan(job.archive, job.work, number, by_group=True)
+def test_more_than_one_process_needs_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    source = written(tmp_path / "in", steps(4))
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r"needs Ray; pip install .*\[ray\]"):
+        credit_archive(source, tmp_path / "out", recipe("gigpo"), ray="local")
 
 
-def test_workers_may_die(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    source = written(tmp_path / "in", steps(120))
-    expected = in_memory(source, recipe("gigpo"))
-    monkeypatch.setattr(run, "scan_task", kill_once)
-    credit_archive(source, tmp_path / "out", recipe("gigpo"), memory=SMALL, processes=2)
-    assert (tmp_path / "killed").exists()
-    assert same(plain(tmp_path / "out"), expected)
+def conversations(seed: int = 0) -> dict[str, Any]:
+    """Columns of sessions with tool calls, some refused, some with ids that others write too."""
+    rows = sessions(seed, tasks=24, attempts=4)
+    random = np.random.default_rng(seed)
+    for row in rows:
+        row["version"] = f"v{hash_of(row['trajectory']) % 3}"
+        if row["action"].startswith("{") and random.random() < 0.4:
+            called = json.loads(row["action"])
+            called["arguments"]["at"] = f"order_{random.integers(30):016d}a"
+            row["action"] = json.dumps(called)
+    return {name: [row[name] for row in rows] for name in rows[0]}
 
 
-def test_a_run_does_not_wait_for_a_worker_that_hangs():
-    with workers.local(2) as each:
-        (pid, *_) = [process for _, process in each(process_of, range(2))]
-        os.kill(pid, signal.SIGSTOP)
-    assert not Path(f"/proc/{pid}").exists()
+def hash_of(name: str) -> int:
+    return sum(map(ord, name))
 
 
-def process_of(_: int) -> int:
-    """A task that tells its worker."""
-    return os.getpid()
+@pytest.mark.parametrize("count", [1, 4, 16])
+@pytest.mark.parametrize(
+    "parameters", [{}, {"fallback": "returns", "normalise": "mean", "truncation": "exclude"}]
+)
+def test_events_are_fitted_to_all_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, parameters: dict[str, Any]
+):
+    columns = conversations()
+    order = np.random.default_rng(1).permutation(len(columns["step"]))
+    source = written(tmp_path / "in", columns, order=order)
+    expected = in_memory(source, recipe("events", **parameters))
+    monkeypatch.setattr(run, "divide", lambda *a, **k: ArchiveParts(count))
+    credit_archive(source, tmp_path / "out", recipe("events", **parameters))
+    found = plain(tmp_path / "out")
+    assert found.column_names == expected.column_names
+    for name, column, known in zip(found.column_names, found, expected, strict=True):
+        if name.startswith("advantage"):
+            assert column.is_null().equals(known.is_null())
+            assert (
+                np.abs(column.fill_null(0).to_numpy() - known.fill_null(0).to_numpy()).max() < 1e-9
+            )
+        else:
+            assert column.equals(known)
+
+
+@pytest.mark.parametrize("after", [0, 7, 25])
+def test_passes_that_were_killed_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int):
+    source, out = written(tmp_path / "in", conversations()), tmp_path / "out"
+    monkeypatch.setattr(run, "divide", lambda *a, **k: ArchiveParts(3))
+    credit_archive(source, tmp_path / "whole", recipe("events"))
+    task, done = run.pass_task, list[int]()
+
+    def dies(what: Any, job: Any, number: int) -> None:
+        task(what, job, number)
+        done.append(number)
+        if len(done) > after:  # what is kept was written, what was found was not
+            job.work.child(what[-1].format(number)).remove()
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "pass_task", dies)
+        with pytest.raises(KeyboardInterrupt):
+            credit_archive(source, out, recipe("events"))
+    credit_archive(source, out, recipe("events"))
+    assert same(plain(out), plain(tmp_path / "whole"))
+
+
+def test_events_of_an_archive_are_those_of_one_iteration(tmp_path: Path):
+    columns = conversations()
+    columns["iteration"] = [int(name[1:]) % 2 for name in columns["group"]]
+    source = written(tmp_path / "in", columns)
+    with pytest.raises(ValueError, match="carries statistics from iteration to iteration"):
+        credit_archive(source, tmp_path / "out", recipe("events"), memory=SMALL)
 
 
 def test_the_commands_take_folders(tmp_path: Path):
@@ -428,10 +443,7 @@ def test_keys_do_not_depend_on_the_process(tmp_path: Path):
     assert keys[0] == 1448221015866675537
     assert keys[2] == trajectories[2] == trajectories[1]
     assert real.all()
-    none = np.empty(0, dtype=np.uint64)
-    parts = ArchiveParts(None, [range(4)], none, none).part_of(
-        keys, np.array([True, True, False]), 2
-    )
+    parts = ArchiveParts(4).part_of(keys, np.array([True, True, False]), 2)
     assert parts[2] == 0
     assert open_archive(written(tmp_path / "in", steps(4))).rows == len(steps(4)["step"])
 

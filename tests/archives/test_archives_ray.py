@@ -18,8 +18,17 @@ from typer.testing import CliRunner
 
 from ascribe import recipe
 from ascribe.archives import credit_archive, run, workers
+from ascribe.archives.partition import ArchiveParts
 from ascribe.cli import app
-from tests.archives.test_archives import SMALL, in_memory, plain, same, steps, written
+from tests.archives.test_archives import (
+    SMALL,
+    conversations,
+    in_memory,
+    plain,
+    same,
+    steps,
+    written,
+)
 from tests.raylets import raylets, wait_for
 
 pytest.importorskip("ray", reason="needs the extra ray")
@@ -52,12 +61,22 @@ def test_a_cluster_gives_the_same_bits_although_a_worker_dies(
     assert same(plain(tmp_path / "out"), expected)
 
 
+def test_passes_of_events_as_ray_tasks_give_the_bits_of_one_process(
+    tmp_path: Path, ray_cluster: Any, monkeypatch: pytest.MonkeyPatch
+):
+    source = written(tmp_path / "in", conversations())
+    monkeypatch.setattr(run, "divide", lambda *a, **k: ArchiveParts(3))
+    for name, address in (("one", None), ("ray", "auto")):
+        credit_archive(source, tmp_path / name, recipe("events"), ray=address)
+    assert same(plain(tmp_path / "ray"), plain(tmp_path / "one"))
+
+
 def test_errors_of_tasks_are_those_of_one_process(tmp_path: Path, ray_cluster: Any):
-    with workers.on_ray("auto") as (each, cpus):
+    with workers.running("auto") as (each, cpus):
         assert cpus == ray_cluster.cluster_resources()["CPU"]
         with pytest.raises(FileNotFoundError):
             list(each(os.stat, [tmp_path / "no such file"]))
-        assert sorted(each(len, ["a", "bb"])) == [("a", 1), ("bb", 2)]
+        assert sorted(each(len, ["a", "bb"])) == [1, 2]
 
 
 @pytest.fixture
@@ -93,7 +112,7 @@ def s3() -> Iterator[str]:
         server.wait()
 
 
-@pytest.mark.parametrize("where", ["processes", "ray"])
+@pytest.mark.parametrize("where", ["one process", "ray"])
 def test_archives_in_s3(tmp_path: Path, s3: str, where: str, request: pytest.FixtureRequest):
     from pyarrow.fs import FileSystem
 
@@ -108,9 +127,7 @@ def test_archives_in_s3(tmp_path: Path, s3: str, where: str, request: pytest.Fix
     for name in ("out.parquet", "out"):
         out = s3.format(name)
         address = "auto" if where == "ray" else None
-        credit_archive(
-            s3.format("in"), out, recipe("gigpo"), memory=SMALL, ray=address, processes=1
-        )
+        credit_archive(s3.format("in"), out, recipe("gigpo"), memory=SMALL, ray=address)
         copy = tmp_path / f"{where}.parquet"
         pq.write_table(pq.read_table(f"archive/{name}", filesystem=system), copy)
         assert same(plain(copy), expected)

@@ -109,7 +109,7 @@ def test_a_second_run_on_one_output_is_refused(
             credit_archive(source, location("out"), recipe("grpo"), memory=SMALL)
         refused.append(error.value)
 
-    with during("credit_parts", second, after=1):
+    with during("credit_part", second, after=1):
         credit_archive(source, location("out"), recipe("gigpo"), memory=SMALL)
     assert "another run is writing it" in str(refused[0])
     assert "SECRET" not in str(refused[0])
@@ -147,7 +147,7 @@ def test_a_run_does_not_go_on_with_the_credit_of_other_code(
     order = np.random.default_rng(0).permutation(len(columns["step"]))
     source, out = written(tmp_path / "in", columns, order=order), tmp_path / "out"
     mine = importlib.import_module("mine")
-    with during("credit_parts", interrupt, after=2) as done, pytest.raises(KeyboardInterrupt):
+    with during("credit_part", interrupt, after=2) as done, pytest.raises(KeyboardInterrupt):
         credit_archive(source, out, mine.Mine(), memory=SMALL)
     if changed == "mine.py":
         (code / "mine.py").write_text(OWN.replace("FACTOR *", "-3 *"))
@@ -157,7 +157,7 @@ def test_a_run_does_not_go_on_with_the_credit_of_other_code(
     for name in names:
         sys.modules.pop(name)
     again = importlib.import_module("mine").Mine()
-    with during("credit_parts", interrupt, after=-1) as redone:
+    with during("credit_part", interrupt, after=-1) as redone:
         credit_archive(source, out, again, memory=SMALL)
     assert set(done) <= set(redone) or changed == "nothing"
     assert not set(done) & set(redone) or changed != "nothing"
@@ -182,7 +182,7 @@ def test_a_run_does_not_go_on_with_the_credit_of_another_input(
         os.utime(file, (1e9, 1e9))
     first, second = files
     assert first.stat().st_size == second.stat().st_size
-    with during("credit_parts", interrupt, after=2) as done, pytest.raises(KeyboardInterrupt):
+    with during("credit_part", interrupt, after=2) as done, pytest.raises(KeyboardInterrupt):
         credit_archive(first, out, recipe("gigpo"), memory=SMALL)
     assert done
     shutil.copy2(second, tmp_path / second.name)
@@ -195,7 +195,7 @@ def test_a_run_does_not_go_on_with_the_credit_of_another_input(
     assert same(plain(out), in_memory(tmp_path / second.name, recipe("gigpo")))
 
 
-@pytest.mark.parametrize("stage", ["credit_parts", "write_task"])
+@pytest.mark.parametrize("stage", ["credit_part", "write_task"])
 def test_a_damaged_intermediate_result_is_never_used(tmp_path: Path, stage: str) -> None:
     columns = steps(60)
     order = np.random.default_rng(0).permutation(len(columns["step"]))
@@ -222,7 +222,7 @@ def test_a_damaged_intermediate_result_is_never_used(tmp_path: Path, stage: str)
             credit_archive(source, out, recipe("gigpo"), memory=SMALL)
         assert same(plain(out), expected)
         shutil.rmtree(out)
-    assert {"pairs", "spans", "rows", "part", "credit", "plan.json"} <= kinds
+    assert {"pairs", "rows", "part", "credit", "plan.json"} <= kinds
 
 
 @pytest.mark.parametrize("where", WHERE)

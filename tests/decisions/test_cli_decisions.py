@@ -75,7 +75,7 @@ def test_two_versions(old: Path, new: Path) -> None:
 
 
 def test_a_failure_names_what_was_compared(old: Path) -> None:
-    assert "certain > 0: certain 2" in flat(
+    assert "certain > 0: certain 1" in flat(
         run("decisions", old, "--fail-if", "certain > 0").stderr
     )
 
@@ -231,7 +231,7 @@ def test_an_error_in_a_gate_is_no_verdict(old: Path, monkeypatch: pytest.MonkeyP
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("ascribe.cli.decisions.decisions_of", fail)
+    monkeypatch.setattr("ascribe.cli.decisions.find_decisions", fail)
     assert run("decisions", old, "--fail-if", "success < 2").exit_code == 2
 
 

@@ -1,4 +1,4 @@
-"""Forks and kinds of decisions, by hand and by property."""
+"""Forks and findings, by hand and by property."""
 
 import math
 from typing import Any
@@ -97,12 +97,11 @@ def test_a_tool_is_found_over_tasks_whose_states_never_recur() -> None:
         rows.append((task, [(task, call(tool, q=number)), (f"{number}", "done")], won))
     found = find_decisions(sessions(*rows))
     best = found.decisions[0]
-    assert best.kind == "tool"
+    assert (best.kind, best.better.action) == ("event", "calling `search`")
     assert best.certain
-    assert "calling `search`" in (best.better.action, best.worse.action) or (
-        best.worse.action == "calling `guess`"
-    )
+    assert best.turn
     assert best.tasks > 20
+    assert found.advice == "Prefer calling `search`."
 
 
 def test_one_attempt_per_task_claims_nothing() -> None:
@@ -112,7 +111,7 @@ def test_one_attempt_per_task_claims_nothing() -> None:
         rows.append((f"{number}", [("start", call(tool))], float(tool == "search")))
     found = find_decisions(sessions(*rows))
     assert not found.forks
-    assert found.kinds
+    assert found.findings[0].doubt == "a difference of tasks"
     assert not found.certain
     assert "single attempt" in found.notes[0]
     same_state = find_decisions(sessions(*rows), scope="batch")
@@ -121,19 +120,58 @@ def test_one_attempt_per_task_claims_nothing() -> None:
     assert not same_state.certain
 
 
-def test_kinds_of_decisions() -> None:
-    look, read, fail = call("look"), call("read", at=1), "tool: Error: no such file"
-    good = [("s", look), (fail, read), ("text", "the answer")]
-    retried = [("s", look), (fail, look), (fail, look), ("text", "an answer")]
-    stopped = [("s", look), (fail, "I give up")]
-    table = sessions(
-        *[("t", good, 1.0)] * 8, *[("t", retried, 0.0)] * 8, *[("t", stopped, 0.0)] * 8
-    )
-    found = {each.kind: each for each in find_decisions(table).kinds}
-    assert found["call after an error"].worse.action == "the same tool again after an error"
-    assert found["giving up"].worse.action == "ending right after an error"
-    assert (found["giving up"].worse.sessions, found["giving up"].better.sessions) == (8, 16)
-    assert found["repeated call"].worse.action == "repeating an earlier call"
+def followed(kind: str, seed: int) -> Decisions:
+    """Luck makes a mistake of some kind; those who made it mostly ask for help, in vain."""
+    rng, rows = np.random.default_rng(seed), []
+    for number in range(240):
+        task, wrong = number // 8, rng.random() < 0.4
+        value = task % 4 + (1 + int(rng.integers(3))) * (wrong and kind == "value")
+        steps = [(f"{task}", call("get", at=task))]
+        if not (wrong and kind == "left out"):
+            steps.append(("a file", call("check", at=task)))
+        steps.append((f"checked {number}", call("put", item=task, value=value % 4)))
+        refused = wrong and kind == "refused"
+        if rng.random() < (0.8 if wrong else 0.1):
+            steps.append((f"{'Error: no' if refused else 'ok'} {number}", call("ask")))
+        steps.append((f"text {number}", call("end", at=number)))
+        rows.append((f"{task}", steps, float(rng.random() < (0.1 if wrong else 0.8))))
+    return find_decisions(sessions(*rows))
+
+
+@pytest.mark.parametrize("kind", ["refused", "value", "left out"])
+def test_what_follows_a_mistake_is_no_turn(kind: str) -> None:
+    for seed in range(4):
+        found = followed(kind, seed).findings
+        assert not any(each.certain and "`ask`" in each.event.action for each in found)
+        assert found[0].q < 0.1
+
+
+def test_what_only_unsolved_sessions_come_to_is_no_turn() -> None:
+    """Luck solves a task at each step, which ends it; some of the others repeat their query."""
+    rng, rows = np.random.default_rng(0), []
+    for number in range(400):
+        steps, won = [(f"{number // 8}", call("query", text=0))], rng.random() < 0.4
+        while len(steps) < 6 and not won:
+            again = rng.random() < 0.3
+            text = len(steps) - 1 if again else len(steps)
+            steps.append((f"{number} {len(steps)}", call("query", text=text)))
+            won = rng.random() < 0.1
+        rows.append((f"{number // 8}", steps, float(won)))
+    found = find_decisions(sessions(*rows)).findings
+    assert found[0].q < 0.1
+    assert not any(each.certain for each in found)
+
+
+def test_a_refused_call_is_told_and_not_what_follows() -> None:
+    """Of those whose call is refused, all who try again fail; the rest have no error."""
+    rows = []
+    for number in range(80):
+        refused = number % 2
+        steps = [("s", call("get", at=number)), ("Error: no" if refused else "ok", call("look"))]
+        steps += [(f"{number}", call("wait"))] * refused + [(f"{number} end", call("put"))]
+        rows.append((f"{number // 8}", steps, float(not refused)))
+    found = {each.event.action: each for each in find_decisions(sessions(*rows)).findings}
+    assert found["`get` refused"].turn
 
 
 def test_outcomes_of_any_size_and_those_who_won() -> None:
@@ -170,8 +208,8 @@ def test_a_tool_that_another_agent_called_is_not_called_again() -> None:
     other = [("s", look), (error, ask)]
     table = sessions(*[("t", steps, 0.0)] * 8, *[("t", other, 1.0)] * 8)
     two = StepTable.from_columns({**_columns(table), "agent": ["main", "sub"] * 16})
-    assert "call after an error" in {each.kind for each in find_decisions(table).kinds}
-    assert "call after an error" not in {each.kind for each in find_decisions(two).kinds}
+    assert find_decisions(table).findings
+    assert find_decisions(two).findings
 
 
 def test_nothing_to_compare_is_said() -> None:
@@ -213,12 +251,11 @@ def test_what_is_done_after_something_unseen_is_never_certain() -> None:
                 won = 1.0
         rows.append((f"{number // 16}", steps, won))
     found = find_decisions(sessions(*rows))
-    submit = next(each for each in found.kinds if each.better.action == "calling `submit`")
+    submit = next(each for each in found.findings if each.better.action == "calling `submit`")
     assert submit.q < 0.1
-    assert submit.apart
+    assert submit.sign == "an ending"
     assert not found.certain
-    assert "perhaps a difference of what they had seen" in found.sentence
-    assert found.advice.startswith("Name states that recur")
+    assert "perhaps an ending" in found.sentence
 
 
 def test_a_repetition_is_compared_with_sessions_that_made_the_same_calls() -> None:
@@ -231,15 +268,15 @@ def test_a_repetition_is_compared_with_sessions_that_made_the_same_calls() -> No
         rows.append((f"{number // 16}", steps, float(rng.random() < (0.2, 0.8)[first == "B"])))
     found = find_decisions(sessions(*rows))
     assert found.certain
-    assert not {"repeated call", "call after an error"} & {each.kind for each in found.certain}
+    assert not any("again" in each.event.action for each in found.certain)
 
 
-def test_the_only_other_tool_is_named() -> None:
+def test_the_better_of_two_tools_is_named() -> None:
     rows = [(f"{n // 10}", [("a", call(("get", "put")[n % 2]))], n % 2) for n in range(20)]
     found = find_decisions(sessions(*rows))
     tool = found.decisions[0]
     assert found.advice == "Prefer calling `put`."
-    assert (tool.better.action, tool.worse.action) == ("calling `put`", "calling `get`")
+    assert (tool.better.action, tool.worse.action) == ("calling `put`", "the others")
 
 
 def test_equal_rewards_are_said() -> None:
@@ -265,11 +302,15 @@ def test_actions_with_one_beginning_are_told_apart() -> None:
     assert fork.worse.action.endswith("tests/integration/get`")
 
 
-def test_a_weighted_share_is_not_called_one_of_so_many_sessions() -> None:
-    """Of 2 and 8, 1 and 8 won: weighted, that is no share of 10 sessions."""
-    rows = [("hard", [("a", call("get"))], float(n < 1)) for n in range(2)]
-    rows += [("hard", [("a", call("put"))], 0.0) for n in range(8)]
-    rows += [("easy", [("a", call("get"))], 1.0) for n in range(8)]
-    rows += [("easy", [("a", call("put"))], 0.0) for n in range(8)]
-    tool = next(each for each in find_decisions(sessions(*rows)).kinds if each.kind == "tool")
-    assert tool.text.endswith("won 86 % on average in 10 sessions, calling `put` 0 % in 16")
+def test_a_finding_tells_the_shares_of_sessions_and_the_difference_at_the_task() -> None:
+    """Where the tool is used, tasks are hard: with it fewer sessions won, and more at each task."""
+    rows = [("hard", [("a", call("get"))], float(n < 10)) for n in range(40)]
+    rows += [("hard", [("a", call("put"))], 0.0) for n in range(20)]
+    rows += [("easy", [("a", call("get"))], 1.0) for n in range(10)]
+    rows += [("easy", [("a", call("put"))], float(n < 30)) for n in range(40)]
+    (found,) = (each for each in find_decisions(sessions(*rows)).findings if each.certain)
+    assert found.better.action == "calling `get`"
+    assert "calling `get`: won 40 % of 50 sessions, the others 50 % of 60" in found.text
+    assert found.difference == pytest.approx(0.25)
+    assert "points at the same task" in found.how_sure
+    assert len(found.read) == 2

@@ -51,3 +51,11 @@ def test_the_advice_on_more_attempts_holds() -> None:
 def test_a_few_files_of_a_kind(name: str) -> None:
     made = [simulated.KINDS[name](np.random.default_rng((seed, 1))) for seed in range(8)]
     assert sum(bool(find_decisions(table).certain) for table in made) <= 2
+
+
+def test_findings_are_false_and_signs_are_turns_seldom_enough() -> None:
+    header, *lines = common.read_lines(common.RESULTS / "findings.jsonl")
+    assert header["quick"] is False
+    found = [line for line in lines if line["metric"] == "files_found"]
+    assert len(found) == 8
+    assert all(line["value"] <= line["goal"] for line in found)

@@ -192,13 +192,13 @@ def test_every_private_name_of_trl_is_checked_when_a_trainer_is_made(tmp_path: P
     class Older:
         def _generate(self, prompts: Any) -> None: ...
 
-    lacking = r"lacks _step, _logs, _generate_single_turn\(prompt_ids\)"
+    lacking = r"lacks _step, _logs, _metrics, _generate_single_turn\(prompt_ids\)"
     with pytest.raises(ImportError, match=lacking):
         check_trl(Older(), kind=Older)
     del made._step
     with pytest.raises(ImportError, match="lacks _step, on which"):
         check_trl(made)
-    assert len(HOOKS) == 7
+    assert len(HOOKS) == 9
     page = (Path(__file__).parents[2] / "docs/engines/trl.md").read_text()
     assert all(f"`{name}`" in page for name in HOOKS)
     assert all(f" {release} " in page for release in RELEASES)
@@ -230,4 +230,3 @@ def test_functions_of_one_name_keep_their_rewards_apart(tmp_path: Path) -> None:
     table = read_table(tmp_path / "rollouts_00000.parquet")
     totals = np.bincount(table.trajectory.codes, table.reward)
     assert {*totals.round(6)} == {0.0, 3.0}
-    assert made.reward_func_names == ["won", "won_2"]

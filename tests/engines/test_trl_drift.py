@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ascribe import recipe
+from ascribe.engines.crediting import say_once
 from tests.engines import trl_async_toys as toys
 from tests.engines.trl_tools import tool_model
 from tests.engines.trl_toys import QUIET
@@ -131,6 +132,7 @@ def test_messages_that_are_not_the_turns_are_left_aside(
 
     from ascribe.engines.trl.async_trainer import Crediting
 
+    say_once.cache_clear()
     method = RECIPES[0]
     plain, _ = scored(tokenizer, method, [["none"] * 4 for _ in MOVES])
     loop = toys.loop(tokenizer, Crediting(method, "tool", "raise"))
@@ -149,8 +151,7 @@ def test_messages_that_are_not_the_turns_are_left_aside(
             assert abs(learned[0] - max(each[0])) <= 1e-6
             assert abs(learned[-1] - max(each[max(each)])) <= 1e-6
     loop._loop.close()
-    assert caplog.text.count("19 of 19 turns so far (100 %)") == 1
-    assert "ascribe/from_tokens_share counts them" in caplog.text
+    assert caplog.text.count("ascribe/from_tokens_share counts them") == 1
 
 
 def test_a_call_without_a_name_is_an_action_too(tokenizer: Any) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from ascribe import Reason, StepTable, recipe
+from ascribe.estimators.events import why_costly
 from ascribe.groups.events import digests, folds_of
 from ascribe.steps.check import arrange
 
@@ -373,3 +374,17 @@ def test_memory_keeps_what_was_learned() -> None:
     assert abs(kept - learned) < abs(alone["known"]["unusual write"][0] - learned)
     with pytest.raises(ValueError, match="no memory of events"):
         by(table(few), history={"tasks": {}})
+
+
+def test_the_costly_step_is_told_in_words() -> None:
+    made = table(sessions(0))
+    rows = made.to_dicts()
+    said = [why_costly(made, row) for row in range(len(rows))]
+    assert all(text == "" for text, row in zip(said, rows, strict=True) if row["action"] == "Bye.")
+    refused = [text for text, row in zip(said, rows, strict=True) if '"x": -1' in row["action"]]
+    assert set(refused) == {"the environment refused this call"}
+    rare = [
+        text for text in said if text.startswith("no other attempt at this task made this call")
+    ]
+    assert any("sessions with such a `write` won" in text for text in rare)
+    assert any(text.startswith("2 of 4 other attempts at this task") for text in said)

@@ -139,10 +139,10 @@ def test_named_events() -> None:
     a, b, c = call("f", a=1), call("g", b="x"), call("h")
     found = events(table([said(a, b, b), said(a, c), said(a, b, c, task="u")]), wide=True)
     named = [(int(s), found.names[e]) for s, e in zip(found.session, found.event, strict=True)]
-    assert named.count((0, "calls g")) == 1, "once in a session"
-    assert {(0, "f then g"), (2, "f then g")} <= set(named)
-    assert (0, "g(b=x)") in named
-    assert not any(name == "ends with g" for _, name in named), "one session is not enough"
+    assert named.count((0, "calling `g`")) == 1, "once in a session"
+    assert {(0, "`g` right after `f`"), (2, "`g` right after `f`")} <= set(named)
+    assert (0, "`g(b=x)`") in named
+    assert not any(name == "`g` as the last call" for _, name in named), "one session is not enough"
     assert (np.diff(found.place) >= 0).all()
     narrow = events(table([said(a, b), said(a, c)]))
-    assert set(narrow.names) == {"calls f"}
+    assert set(narrow.names) == {"calling `f`"}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ascribe.estimators import GRPO, GiGPO
-from ascribe.reports.compare import two_recipes
+from ascribe.reports.crediting import two_recipes
 from tests.report.toys import credited, sound
 
 

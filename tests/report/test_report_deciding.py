@@ -8,8 +8,8 @@ import pytest
 from ascribe import StepTable, recipe
 from ascribe.decisions import find_decisions
 from ascribe.reports import picture
+from ascribe.reports.browse import decided_by
 from ascribe.reports.crediting import credit_batches
-from ascribe.reports.deciding import decided_by
 from ascribe.reports.reading import read_batches
 from ascribe.steps import segments
 from tests.conftest import write_jsonl

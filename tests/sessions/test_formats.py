@@ -24,6 +24,7 @@ from ascribe import ProblemKind, TableError, recipe
 from ascribe.groups.keys import StateKey
 from ascribe.sessions.messages import Conversation
 from ascribe.sessions.reading import import_files, read, write_credit
+from ascribe.sessions.reading.fields import Fields
 from ascribe.sessions.reading.format import FORMAT_GROUP, Format, formats, others
 from ascribe.sessions.reading.records import Record
 from ascribe.steps.plugins import PluginError
@@ -98,10 +99,11 @@ def test_every_format_gives_the_same_steps(name: str):
     assert_attempts(import_files([DATA / name], form=FILES[name]))
 
 
-def test_every_format_has_an_example():
-    for name in formats().keys() - {"claude-code"}:
-        imported = import_files([DATA.parent / formats()[name].example], unrewarded=True)
-        assert imported.format == name
+def test_every_format_has_an_example_or_no_code():
+    for name, each in formats().items():
+        if name != "claude-code" and (each.example or not isinstance(each.reads, Fields)):
+            imported = import_files([DATA.parent / each.example], unrewarded=True)
+            assert imported.format == name
 
 
 def test_a_format_knows_no_other():
@@ -379,7 +381,7 @@ def test_limits_are_told_apart_from_ends(tmp_path: Path):
 @pytest.mark.parametrize(
     ("row", "where"),
     [
-        (chat(reward="1"), "line 1, reward: it must be a number, not text"),
+        (chat(reward="high"), "line 1, reward: it must be a number, not text"),
         (chat(reward=[1]), "line 1, reward: it must be a number, not a list"),
         (chat(reward=1, rewards=[1, 2]), "line 1: conversation .* has 2 rewards for 1 messages"),
         ({"messages": [7], "reward": 1}, r"line 1, messages\[0\]: it must be an object"),
@@ -551,3 +553,17 @@ def test_the_page_names_every_format():
     page = (DATA.parents[2] / "docs" / "import.md").read_text()
     named = set(re.findall(r"^\| .+? \| `([\w-]+)` \| ", page, re.M))
     assert named - {"cleaned"} >= formats().keys() - {"fields"}
+
+
+def test_a_session_of_bfcl_that_crashed_has_no_response(tmp_path: Path):
+    crashed = {"id": "t_0", "result": "Error during inference: 500", "traceback": "Traceback"}
+    said = {"role": "assistant", "content": [{"ls": "{}"}]}
+    lines = [crashed, {"id": "t_1", "result": [], "inference_log": [{"step_0": [said]}]}]
+    path = tmp_path / "BFCL_v4_result.json"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    path.with_name("BFCL_v4_score.json").write_text('{"accuracy": 0.5}\n{"id": "t_0"}\n')
+    imported = import_files([path])
+    assert imported.format == "bfcl"
+    assert imported.balance.crashed == 1
+    assert imported.table.action.texts().count(None) == 1
+    assert sorted(imported.table.reward.tolist()) == [0.0, 1.0]

@@ -97,8 +97,8 @@ def acted(**message: Any) -> list[dict[str, Any]]:
         ([{"role": "user", "text": "q"}, acted(content="a")[1]], "its text would be left unread"),
         (GEMINI, "its parts would be left unread: these are Gemini contents.*[Ww]rite"),
         (
-            [acted()[0], {"role": "model", "content": "a"}],
-            "its role is 'model'.*[Tt]here are: system",
+            [acted()[0], {"role": "narrator", "content": "a"}],
+            "its role is 'narrator'.*[Tt]here are: system",
         ),
         (blocks({"type": "input_json", "x": 1}), "'input_json', which is not read"),
     ],

@@ -633,7 +633,7 @@ def test_compaction_forks_and_sub_agents(tmp_path: Path) -> None:
         "thought": ("sub-agent", "C", 1, 1),
         "looked": ("Explore", "C", 0, 1),
     }
-    with pytest.raises(TableError, match=r"no session has a reward .*; name the field"):
+    with pytest.raises(TableError, match=r"no session has a reward .*[Nn]ame the field"):
         import_files([tmp_path])
     scores = tmp_path / "scores.csv"
     scores.write_text("session,reward\ns,1\n")
@@ -715,7 +715,7 @@ def test_samples_of_calls_are_read() -> None:
     assert sum(import_files([SAMPLES / "gateway.jsonl"]).table.reward) == 1.0
     with pytest.raises(TableError, match="record contents"):
         import_files([SAMPLES / "otlp.json"])
-    with pytest.raises(TableError, match=r"no session has a reward .*; name the field"):
+    with pytest.raises(TableError, match=r"no session has a reward .*[Nn]ame the field"):
         import_files([SAMPLES / "cc.jsonl"])
     table = import_files([SAMPLES / "atif_job"]).table
     assert (len(table), table.trajectory.values.size, sum(table.reward)) == (6, 2, 1.0)

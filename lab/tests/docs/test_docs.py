@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from ascribe import RECIPES, Diagnosis, Severity, StepTable, TableError, check
-from ascribe.cli import commands, load_command
+from ascribe.cli import app, commands, load_command
 from ascribe.estimators import GiGPO
 from ascribe.estimators.diagnostics import StateGroups, ToolCredit
+from ascribe.sessions.reading.format import formats
 from ascribe.steps.table import KNOWN_COLUMNS
 from ascribe_lab.envs.repository.sandbox import SandboxError, check_sandbox
 
@@ -52,6 +54,33 @@ def test_code_prints_what_the_page_shows(name: str, tmp_path: Path) -> None:
     assert executed.replay(page, tmp_path) == page
     for picture in executed.PICTURE.findall(page):
         assert (tmp_path / picture).is_file()
+
+
+TABLE = text("docs/import.md").partition("## Which format is my log?")[2].partition("\n## ")[0]
+FORMATS = re.findall(r"^\| [^|]+ \| `(\w[\w-]*)` \|", TABLE, re.MULTILINE)
+
+
+def test_the_table_of_formats_has_every_format() -> None:
+    samples = {name for name, each in formats().items() if each.example}
+    assert {*FORMATS, "fields"} == samples | {"claude-code"}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_command_of_each_format_reads_its_sample(name: str, tmp_path: Path) -> None:
+    sample = ROOT / "tests" / "data" / formats()[name].example
+    if name == "claude-code":  # its sessions are told apart by the names of files
+        turn = {"sessionId": "s", "isSidechain": False, "timestamp": "2026-01-01T00:00:00Z"}
+        asked = {"type": "user", "uuid": "1", "parentUuid": None, **turn}
+        said = {"type": "assistant", "uuid": "2", "parentUuid": "1", **turn}
+        asked["message"] = {"role": "user", "content": "Which port?"}
+        said["message"] = {"role": "assistant", "content": "80", "id": "m"}
+        sample = tmp_path / "s.jsonl"
+        sample.write_text(f"{json.dumps(asked)}\n{json.dumps(said)}\n")
+    for options in ([], ["--format", name]):
+        command = ["import", str(sample), "--out", str(tmp_path / "t.parquet"), "--force", *options]
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, done.output
+        assert formats()[name].title in " ".join(done.output.split())
 
 
 @pytest.mark.parametrize("name", NAMES)

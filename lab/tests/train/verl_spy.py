@@ -2,7 +2,7 @@
 
 ``VERL_USE_EXTERNAL_MODULES=lab.tests.train.verl_spy``; files go to the folder that ``SPY`` names.
 With ``SPY_SLOW`` every update begins with a pause of so many seconds, so that a run can be killed
-there.
+there. With ``SPY_GRADIENT`` the gradients of the actor are written too, before they are clipped.
 """
 
 import json
@@ -41,3 +41,25 @@ def spied(self: CreditMixin, batch: Any, metrics: dict[str, Any]) -> Any:
 
 
 CreditMixin._update_actor = spied
+
+
+def spy_gradients() -> None:
+    """Let the engines of FSDP write their gradients."""
+    import torch
+    from verl.workers.engine import FSDPEngineWithLMHead
+
+    learn = FSDPEngineWithLMHead.optimizer_step
+
+    def noted(self: Any) -> Any:
+        folder = Path(os.environ["SPY"])
+        number = len(list(folder.glob("gradient_*.pt"))) + 1
+        named = self.module.named_parameters()
+        whole = {name: each.grad.full_tensor() for name, each in named}  # fsdp2 shards them
+        torch.save(whole, folder / f"gradient_{number:05d}.pt")
+        return learn(self)
+
+    FSDPEngineWithLMHead.optimizer_step = noted
+
+
+if "SPY_GRADIENT" in os.environ:
+    spy_gradients()

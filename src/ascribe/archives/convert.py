@@ -87,17 +87,18 @@ def as_parquet(
     if not files.exists():
         shutil.rmtree(folder, ignore_errors=True)
         if imports:
-            imported = import_parts([path], **sessions, progress=_half(progress))
+            imported = import_parts([path], **sessions, progress=share_of(progress, 0.0, 0.5))
             notes, seen = write_sessions(imported, files)
             write_file(counts, json.dumps(seen.as_dict()))
         else:
-            _write_parts(read_parts(path, _half(progress)), files, {})
+            _write_parts(read_parts(path, share_of(progress, 0.0, 0.5)), files, {})
     balance = Balance.of(loads(counts.read_text(encoding="utf-8"))) if counts.exists() else None
-    return AsParquet(files, lambda share: progress(0.5 + 0.5 * share), notes, balance)
+    return AsParquet(files, share_of(progress, 0.5, 1.0), notes, balance)
 
 
-def _half(progress: Progress) -> Progress:
-    return lambda share: progress(0.5 * share)
+def share_of(progress: Progress, start: float, stop: float) -> Progress:
+    """Progress of a stage as that of the whole."""
+    return lambda share: progress(start + share * (stop - start))
 
 
 def write_sessions(parts: Iterable[Imported], folder: Path) -> tuple[list[Problem], Balance]:

@@ -1,4 +1,4 @@
-"""Credit or check an archive in a memory budget: scan, scatter if need be, credit, write.
+"""Credit or check an archive in a memory budget: scan, scatter, credit, write.
 
 Every stage is a list of tasks that write their results to a folder beside the output. A run that
 was killed goes on after the last task that was finished. The output is there as a whole, or not at
@@ -7,11 +7,10 @@ all.
 
 import itertools
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -20,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from ascribe.archives import workers
-from ascribe.archives.convert import as_parquet, is_large_text
+from ascribe.archives.convert import as_parquet, is_large_text, share_of
 from ascribe.archives.partition import ROW, ArchiveParts, divide, gather, scan, scatter
+from ascribe.archives.passes import Stored, read_arrays, write_arrays
 from ascribe.archives.places import (
     Archive,
     Place,
@@ -38,10 +38,11 @@ from ascribe.archives.places import (
 )
 from ascribe.estimators import Recipe, as_recipe
 from ascribe.estimators.assign import credit_selected
-from ascribe.estimators.credit import Reason, credit_arrays, credit_columns, join_notes
+from ascribe.estimators.credit import Credit, Reason, credit_arrays, credit_columns, join_notes
 from ascribe.estimators.diagnostics import Diagnosis, added, diagnosis, sums
+from ascribe.estimators.events import Asked, EventCredit, Fit, Found, cut_sessions
 from ascribe.sessions.reading import CHECKED_COLUMNS, SessionOptions, check_carried, is_table
-from ascribe.steps.arrays import Brief, Ints
+from ascribe.steps.arrays import Brief
 from ascribe.steps.balance import Balance
 from ascribe.steps.check import CheckReport, check, join_problems
 from ascribe.steps.errors import InputError
@@ -66,8 +67,6 @@ PROCESS_BYTES = 160 << 20
 """Memory of a process before it has read anything."""
 ROW_BYTES = 420
 """Memory of a row that is credited, in addition to four times its bytes in the file."""
-ROWS_OF_WORKER = 200_000
-"""Fewer rows are not worth the start of another process."""
 PLAN = "plan.json"
 """File that says which run the intermediate results are of."""
 LISTED_ROWS = 20
@@ -79,12 +78,13 @@ class Job:
     """What the tasks of a run need to know; without a recipe, they check the rows.
 
     Attributes:
-        at_once: whether rows are written as soon as they are credited, without being read again.
+        parts: how the rows are divided into parts.
+        fit: what a recipe learned from all parts.
         absent: columns of the format that are empty in every row; it and the next three are known
             once all parts are credited.
         width: numbers of a fingerprint.
         kinds: names and types of the columns of the credit.
-        parts: numbers of the parts that have a credit.
+        credited: numbers of the parts that have a credit.
     """
 
     archive: Archive
@@ -94,17 +94,18 @@ class Job:
     group_size: int | None
     columns: Sequence[str] = ()
     most_rows: int = 0
-    partition: ArchiveParts | None = None
-    at_once: bool = False
+    parts: ArchiveParts = field(default_factory=ArchiveParts)
+    fit: Fit | None = None
     absent: Sequence[str] = ()
     width: int = 0
     kinds: Sequence[tuple[str, str]] = ()
-    parts: Sequence[int] = ()
+    credited: Sequence[int] = ()
 
     @property
     def by_group(self) -> bool:
         """Whether groups can be credited or checked separately."""
-        return self.recipe is None or self.recipe.by_group
+        whole = isinstance(self.recipe, EventCredit)
+        return self.recipe is None or whole or self.recipe.by_group
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -159,7 +160,6 @@ def credit_archive(
     *,
     group_size: int | None = None,
     memory: int = 2 << 30,
-    processes: int | None = None,
     ray: str | None = None,
     force: bool = False,
     progress: Progress = lambda _: None,
@@ -169,7 +169,7 @@ def credit_archive(
 
     The output has the rows in the order of the archive, and is the same whatever the memory and the
     number of workers. It is one file if ``out`` ends in ``.parquet``, else a folder with a file for
-    each part that was read. If the run is killed, the next call with the same arguments goes on
+    each chunk that was read. If the run is killed, the next call with the same arguments goes on
     where it ended.
 
     Args:
@@ -178,9 +178,8 @@ def credit_archive(
         recipe: the estimator, or its name.
         on_problem: what to do about problems, see ``ascribe.steps.select``.
         group_size: how many trajectories each group was meant to have, if known.
-        memory: bytes that this process and its workers may use together; on a cluster, of a node.
-        processes: workers on this machine; as many as it has cores, if the table is large.
-        ray: address of a Ray cluster that does the work.
+        memory: bytes to use; on a cluster, of a node.
+        ray: address of a Ray cluster that does the work; ``local`` starts one on this machine.
         force: whether to replace a file that is read, or a folder that an earlier run wrote.
         progress: called with the share that is done.
         **sessions: how to read sessions; arguments of ``ascribe.sessions.reading.import_files``.
@@ -193,22 +192,13 @@ def credit_archive(
     target, estimator = Place.of(out), as_recipe(recipe)
     with _work(target, [Place.of(source)], force=force) as work:
         parquet, tell, _, balance = as_parquet(source, work, progress, **sessions)
-        with _open(parquet, memory, processes, ray) as (archive, each, count):
+        archive = open_archive(parquet)
+        with workers.running(ray) as (each, count):
             request = Job(archive, work, estimator, on_problem, group_size)
             job = _prepare(request, memory, count)
-            read = {*job.columns, *filter(is_credit_column, archive.columns)}
-            at_once = not target.name.endswith(".parquet") and archive.columns.keys() == read
-            job = replace(job, at_once=at_once)
-            job, results = _parts(job, each, memory, _share(tell, 0.0, 0.7))
-            layouts = [result.get("layout") for result in results if not result["refused"]]
-            if job.at_once and any(layout != layouts[0] for layout in layouts):
-                for number in range(len(results)):
-                    job.work.child(f"part-{number}.json").remove()
-                job.work.child("out").remove()
-                job = replace(job, at_once=False)
-                job, results = _parts(job, each, memory, _share(tell, 0.4, 0.7))
+            job, results = _parts(job, each, share_of(tell, 0.0, 0.7))
             outcome = _outcome(job, results)
-            _write(job, results, target, each, _share(tell, 0.7, 1.0))
+            _write(job, results, target, each, share_of(tell, 0.7, 1.0))
     return replace(outcome, balance=balance)
 
 
@@ -217,7 +207,6 @@ def check_archive(
     *,
     group_size: int | None = None,
     memory: int = 2 << 30,
-    processes: int | None = None,
     work: str | Path,
     progress: Progress = lambda _: None,
     **sessions: Unpack[SessionOptions],
@@ -231,7 +220,6 @@ def check_archive(
         source: a path, or a URI that pyarrow opens.
         group_size: how many trajectories each group was meant to have, if known.
         memory: bytes to use.
-        processes: workers on this machine; as many as it has cores, if the table is large.
         work: where to keep intermediate results; the folder is removed at the end.
         progress: called with the share that is done.
         **sessions: how to read sessions; arguments of ``ascribe.sessions.reading.import_files``.
@@ -242,9 +230,8 @@ def check_archive(
     """
     with _work(Place.of(work)) as folder:
         parquet, tell, notes, _ = as_parquet(source, folder, progress, **sessions)
-        with _open(parquet, memory, processes, None) as (archive, each, count):
-            job = _prepare(Job(archive, folder, None, "keep", group_size), memory, count)
-            job, results = _parts(job, each, memory, tell)
+        job = Job(open_archive(parquet), folder, None, "keep", group_size)
+        job, results = _parts(_prepare(job, memory, 1), map, tell)
     _raise_refused(job, results)
     problems = _problems(results, "problems")
     return CheckReport(
@@ -274,25 +261,6 @@ def _work(target: Place, inputs: Sequence[Place] = (), *, force: bool = False) -
         _discard(root)
 
 
-@contextmanager
-def _open(
-    source: str | Path, memory: int, processes: int | None, ray: str | None
-) -> Iterator[tuple[Archive, workers.Each, int]]:
-    """The archive, how to run tasks, and how many run at a time on one machine."""
-    archive = open_archive(source)
-    if ray is not None:
-        with workers.on_ray(ray) as (each, count):
-            yield archive, each, count
-        return
-    if processes is None:
-        has_affinity = hasattr(os, "sched_getaffinity")
-        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-        limits = (cores, memory // (3 * PROCESS_BYTES), archive.rows // ROWS_OF_WORKER)
-        processes = max(min(limits), 1)
-    with workers.local(processes) as each:
-        yield archive, each, processes
-
-
 def _prepare(request: Job, memory: int, count: int) -> Job:
     """The job for a request, whose ``work`` is the folder of intermediate results.
 
@@ -301,12 +269,8 @@ def _prepare(request: Job, memory: int, count: int) -> Job:
     archive, root, recipe = request.archive, request.work, request.recipe
     if not archive.rows:
         raise TableError([_empty_table(0)])
-    if recipe is not None and recipe.has_history:
-        raise InputError(
-            f"{recipe.name} carries statistics from iteration to iteration, so the table must fit "
-            f"into memory: raise {option('memory')}, or credit the iterations one by one with "
-            f"{option('history')}"
-        )
+    if recipe is not None and recipe.has_history and not isinstance(recipe, EventCredit):
+        raise _with_history(recipe)
     uses_vectors = recipe is None or getattr(recipe, "fingerprint", "") == "given"
     columns = [name for name in KNOWN_COLUMNS if uses_vectors or name != "fingerprint"]
     if recipe is None:
@@ -336,48 +300,93 @@ def _prepare(request: Job, memory: int, count: int) -> Job:
     return replace(request, archive=archive, work=work, columns=columns, most_rows=most_rows)
 
 
+def _with_history(recipe: Recipe) -> InputError:
+    return InputError(
+        f"{recipe.name} carries statistics from iteration to iteration, so the table must fit "
+        f"into memory: raise {option('memory')}, or credit the iterations one by one with "
+        f"{option('history')}"
+    )
+
+
 def _discard(root: Place) -> None:
     """Remove the folder of intermediate results; what a killed run left of it is not used again."""
     root.child(PLAN).remove()
     root.remove()
 
 
-def _parts(
-    job: Job, each: workers.Each, memory: int, progress: Progress
-) -> tuple[Job, list[dict[str, Any]]]:
+def _parts(job: Job, each: workers.Each, progress: Progress) -> tuple[Job, list[dict[str, Any]]]:
     """The results of every part."""
     chunks, work = range(len(job.archive.chunks)), job.work
-    _stage(job, each, scan_task, chunks, "spans-{}.bin", tell=_share(progress, 0.0, 0.1))
-    # A check compares groups with each other, as many as fit into memory.
-    size = {} if job.recipe else {"part_rows": job.most_rows}
-    limits = (job.most_rows, memory // 8)
-    partition = divide(job.archive, work, *limits, by_group=job.by_group, **size)
-    scattered = partition.bounds is None
-    job = replace(job, partition=partition, at_once=job.at_once and not scattered)
-    work.child("out").make_folder()
-    if scattered:
-        tell = _share(progress, 0.1, 0.5)
-        _stage(job, each, scatter_task, chunks, "rows-{}.arrow", tell=tell)
-    tell = _share(progress, 0.5 if scattered else 0.1, 1.0)
-    _stage(job, each, credit_parts, partition.tasks, "part-{}.json", tell=tell)
-    return job, [_load(work.child(f"part-{number}.json")) for number in range(partition.count)]
+    _stage(job, each, scan_task, chunks, "pairs-{}.bin", tell=share_of(progress, 0.0, 0.1))
+    job = replace(job, parts=divide(job.archive, work, job.most_rows, by_group=job.by_group))
+    tell = share_of(progress, 0.1, 0.5)
+    _stage(job, each, scatter_task, chunks, "rows-{}.arrow", tell=tell)
+    parts = range(job.parts.count)
+    if isinstance(job.recipe, EventCredit):
+        job = replace(job, fit=_fit(job, job.recipe, each, parts))
+    _stage(job, each, credit_part, parts, "part-{}.json", tell=share_of(progress, 0.5, 1.0))
+    return job, [_load(work.child(f"part-{number}.json")) for number in parts]
+
+
+def _fit(job: Job, recipe: EventCredit, each: workers.Each, parts: range) -> Fit | None:
+    """What is learned from all parts, in passes over them; None if no part can be credited."""
+    _stage(job, each, survey_task, parts, "survey-{}.npz")
+    surveys = {number: read_arrays(job.work.child(f"survey-{number}.npz")) for number in parts}
+    surveys = {number: survey for number, survey in surveys.items() if survey}
+    if not surveys:
+        return None
+    if np.unique(np.concatenate([survey["iterations"] for survey in surveys.values()])).size > 1:
+        raise _with_history(recipe)
+
+    sizes = {number: survey["digest"].size for number, survey in surveys.items()}
+    passes = itertools.count()
+
+    def over(function: Any, asked: Asked, **of_sessions: Any) -> list[Found]:
+        own = dict(zip(sizes, cut_sessions([*sizes.values()], of_sessions), strict=True))
+        name = f"found-{next(passes)}-{{}}.npz"
+        _stage(job, each, partial(pass_task, (function, asked, own, name)), [*sizes], name)
+        return [read_arrays(job.work.child(name.format(number))) for number in sizes]
+
+    return recipe.fit([*surveys.values()], over)
+
+
+def pass_task(what: tuple[Any, Asked, dict[int, Asked], str], job: Job, number: int) -> None:
+    """Compute one pass over a part."""
+    function, asked, own, name = what
+    found = function(Stored(job.work, number), asked | own[number])
+    write_arrays(job.work.child(name.format(number)), found)
+
+
+def survey_task(job: Job, number: int) -> None:
+    """Keep what the passes over a part need, and write what other parts must know."""
+    assert isinstance(job.recipe, EventCredit)
+    arrow, rows = gather(job.archive, job.work, number, job.parts.count)
+    found: Found = {}
+    if rows.size:
+        with suppress(TableError):  # which the credit of the part says again
+            table = table_from_arrow(arrow)
+            keep = select(table, job.on_problem, group_size=job.group_size).keep
+            if keep.any():
+                table = table if keep.all() else table.take(keep)
+                found = job.recipe.survey(Stored(job.work, number), table)
+                found["iterations"] = [each for each, _, _ in table.iterations()]
+    write_arrays(job.work.child(f"survey-{number}.npz"), found)
 
 
 def _stage(
     job: Job,
     each: workers.Each,
-    function: Callable[[Job, Any], None],
-    tasks: Sequence[Any],
+    function: Callable[[Job, int], None],
+    tasks: Sequence[int],
     done: str,
     *,
-    tell: Progress,
+    tell: Progress = lambda _: None,
 ) -> None:
-    """Run the tasks that are not done: those whose last result is not in the folder."""
+    """Run the tasks that are not done: those whose result is not in the folder."""
     folder, _, name = done.rpartition("/")
     place = job.work.child(folder) if folder else job.work
     names = {file.name for file in place.files(name.rpartition("}")[2])}
-    last = [task[-1] if isinstance(task, range) else task for task in tasks]
-    left = [t for t, number in zip(tasks, last, strict=True) if name.format(number) not in names]
+    left = [number for number in tasks if name.format(number) not in names]
     finished = len(tasks) - len(left)
     for _ in each(partial(function, job), left):
         finished += 1
@@ -391,59 +400,43 @@ def scan_task(job: Job, number: int) -> None:
 
 def scatter_task(job: Job, number: int) -> None:
     """The rows of a chunk, by part."""
-    assert job.partition is not None
-    scatter(job.archive, job.work, number, job.columns, job.partition, by_group=job.by_group)
+    scatter(job.archive, job.work, number, job.columns, job.parts, by_group=job.by_group)
 
 
-def credit_parts(job: Job, task: range) -> None:
-    """The credit of the rows of parts, or their problems, and what there is to say about them."""
-    done: list[tuple[int, Ints, dict[str, Any]]] = []
-    tables = _credit_parts(job, task, done)
-    if (first := next(tables, None)) is not None:
-        place = job.work.child(f"out/{task.start:05d}.parquet")
-        write_table(place, itertools.chain([first], tables))
-    for number, rows, result in done:
-        _finish(job, number, rows, result)
-
-
-def _credit_parts(
-    job: Job, task: range, done: list[tuple[int, Ints, dict[str, Any]]]
-) -> "Iterator[pa.Table]":
-    """Credit parts and note each in ``done``; yields their rows, if they are written at once."""
+def credit_part(job: Job, number: int) -> None:
+    """The credit of the rows of a part, or their problems, and what there is to say about them."""
     import pyarrow as pa
 
-    assert job.partition is not None
-    starts = [*(chunk.start for chunk in job.archive.chunks), job.archive.rows]
-    for number, arrow, rows in gather(job.archive, job.work, task, job.columns, job.partition):
-        result: dict[str, Any] = {"problems": [], "padding": not rows.size}
-        done.append((number, rows, result))
-        if not rows.size:
-            continue
-        try:
+    arrow, rows = gather(job.archive, job.work, number, job.parts.count)
+    result: dict[str, Any] = {"problems": [], "padding": not rows.size}
+    try:
+        if rows.size:
             table = table_from_arrow(arrow)
             vectors = table.fingerprint
             result["columns"] = list(table.columns())
             result["width"] = 0 if vectors is None else int(vectors.shape[1])
             result["padding"] = bool(table.flag("padding", default=False).all())
-            if job.recipe is None:
-                if not result["padding"]:
-                    result["problems"] = _check(job, table, arrow)
-                continue
-            arrays = _credit(job, job.recipe, table, result)
-        except TableError as error:
-            result["refused"] = error.problems
-            continue
-        kinds = result["kinds"] = [(name, values.dtype.str) for name, values in arrays.items()]
-        if job.at_once:
-            absent = sorted(set(KNOWN_COLUMNS) - set(result["columns"]))
-            result["layout"] = [absent, result["width"], kinds]
-            if result["layout"] == done[0][2].get("layout"):
-                yield _with_credit(as_written(arrow, absent, result["width"]), arrays)
-            continue
-        credit = pa.table({ROW: pa.array(rows), **arrays})
-        ends = itertools.pairwise(np.searchsorted(rows, starts).tolist())
-        pieces = (credit.slice(low, high - low) for low, high in ends)
-        write_streams(job.work.child(f"credit-{number}.arrow"), pieces)
+            if job.recipe is not None:
+                arrays = _credit(job, job.recipe, number, table, result)
+                result["kinds"] = [(name, values.dtype.str) for name, values in arrays.items()]
+                credit = pa.table({ROW: pa.array(rows), **arrays})
+                starts = [*(chunk.start for chunk in job.archive.chunks), job.archive.rows]
+                ends = itertools.pairwise(np.searchsorted(rows, starts).tolist())
+                pieces = (credit.slice(low, high - low) for low, high in ends)
+                write_streams(job.work.child(f"credit-{number}.arrow"), pieces)
+            elif not result["padding"]:
+                result["problems"] = _check(job, table, arrow)
+    except TableError as error:
+        result["refused"] = error.problems
+    for name in ("problems", "refused"):  # with the row numbers of the archive
+        listed = []
+        for problem in result.get(name, ()):
+            places = rows[problem.rows[:LISTED_ROWS]].tolist()
+            more = problem.row_count - len(places)
+            listed.append([problem.kind.name, problem.detail, places, problem.count, more])
+        result[name] = listed
+    job.work.child(f"part-{number}.json").write(seal(json.dumps(result).encode()))
+    pa.default_memory_pool().release_unused()
 
 
 def _check(job: Job, table: StepTable, arrow: "pa.Table") -> list[Problem]:
@@ -453,7 +446,9 @@ def _check(job: Job, table: StepTable, arrow: "pa.Table") -> list[Problem]:
     return [*check(table, group_size=job.group_size).problems, *carried]
 
 
-def _credit(job: Job, recipe: Recipe, table: StepTable, result: dict[str, Any]) -> dict[str, Any]:
+def _credit(
+    job: Job, recipe: Recipe, number: int, table: StepTable, result: dict[str, Any]
+) -> dict[str, Any]:
     """The columns of the credit of a part."""
     padding = table.flag("padding", default=False)
     silent = np.where(padding, np.int8(Reason.PADDING), np.int8(Reason.DROPPED))
@@ -466,26 +461,14 @@ def _credit(job: Job, recipe: Recipe, table: StepTable, result: dict[str, Any]) 
     result["dropped"] = (len(selection.dropped), int((~keep).sum()), selection.dropped_rows)
     if not keep.any():
         return none
-    credit = credit_selected(table, recipe, keep)
+    compute: Callable[..., Credit] = recipe
+    if isinstance(recipe, EventCredit) and job.fit is not None:
+        compute = partial(recipe.credited, kept=Stored(job.work, number), fit=job.fit)
+    credit = credit_selected(table, compute, keep)
     result["notes"] = list(credit.notes)
     kept = table if keep.all() else table.take(keep)
     result["sums"] = sums(kept, credit if keep.all() else credit.rows(keep))
     return credit_arrays(credit)
-
-
-def _finish(job: Job, number: int, rows: Ints, result: dict[str, Any]) -> None:
-    """Write the result of a part; problems have the row numbers of the archive."""
-    import pyarrow as pa
-
-    for name in ("problems", "refused"):
-        listed = []
-        for problem in result.get(name, ()):
-            places = rows[problem.rows[:LISTED_ROWS]].tolist()
-            more = problem.row_count - len(places)
-            listed.append([problem.kind.name, problem.detail, places, problem.count, more])
-        result[name] = listed
-    job.work.child(f"part-{number}.json").write(seal(json.dumps(result).encode()))
-    pa.default_memory_pool().release_unused()
 
 
 def _load(place: Place) -> dict[str, Any]:
@@ -557,27 +540,21 @@ def _write(
     job: Job, results: Sequence[dict[str, Any]], target: Place, each: workers.Each, tell: Progress
 ) -> None:
     """Write the archive with its credit: one file, or a folder of them."""
-    if not job.at_once:
-        chunks = range(len(job.archive.chunks))
-        columns = {name for result in results for name in result.get("columns", ())}
-        unread = {"fingerprint"} - set(job.columns)
-        job = replace(
-            job,
-            absent=sorted(set(KNOWN_COLUMNS) - columns - unread),
-            width=max(result.get("width", 0) for result in results),
-            kinds=max((result["kinds"] for result in results), key=len),
-            parts=[number for number, result in enumerate(results) if result["kinds"]],
-        )
-        if target.name.endswith(".parquet"):
-
-            def told() -> "Iterator[pa.Table]":
-                for chunk in chunks:
-                    yield from _credited(job, chunk)
-                    tell((chunk + 1) / len(chunks))
-
-            write_table(target, told())
-            return
-        _stage(job, each, write_task, chunks, "out/{:05d}.parquet", tell=tell)
+    chunks = range(len(job.archive.chunks))
+    columns = {name for result in results for name in result.get("columns", ())}
+    unread = {"fingerprint"} - set(job.columns)
+    job = replace(
+        job,
+        absent=sorted(set(KNOWN_COLUMNS) - columns - unread),
+        width=max(result.get("width", 0) for result in results),
+        kinds=max((result["kinds"] for result in results), key=len),
+        credited=[number for number, result in enumerate(results) if result["kinds"]],
+    )
+    if target.name.endswith(".parquet"):
+        write_table(target, itertools.chain.from_iterable(_credited(job, n) for n in chunks))
+        return
+    job.work.child("out").make_folder()
+    _stage(job, each, write_task, chunks, "out/{:05d}.parquet", tell=tell)
     job.work.sibling(PLAN).remove()  # parts whose files are gone from here do not count as done
     publish_folder(job.work.child("out"), target)
 
@@ -595,7 +572,7 @@ def _credited(job: Job, chunk: int) -> "Iterator[pa.Table]":
     first = job.archive.chunks[chunk].start
     none = pa.schema([(name, pa.from_numpy_dtype(kind)) for name, kind in job.kinds])
     tables = [none.empty_table()]
-    for part in job.parts:
+    for part in job.credited:
         place = job.work.child(f"credit-{part}.arrow")
         tables += read_streams(place, chunk, len(job.archive.chunks))
     # A part that was dropped as a whole has no terms: their columns are null, or not there.
@@ -608,15 +585,7 @@ def _credited(job: Job, chunk: int) -> "Iterator[pa.Table]":
     for start, table in job.archive.batches(chunk, list(job.archive.columns), decode=True):
         here = slice(start - first, start - first + table.num_rows)
         rows = as_written(without_unused(table), job.absent, job.width)
-        yield _with_credit(rows, {name: values[here] for name, values in arrays.items()})
-
-
-def _with_credit(table: "pa.Table", arrays: dict[str, Any]) -> "pa.Table":
-    for name, column in credit_columns(arrays).items():
-        table = table.append_column(name, column)
-    return table
-
-
-def _share(progress: Progress, start: float, stop: float) -> Progress:
-    """Progress of a stage as that of the whole."""
-    return lambda share: progress(start + share * (stop - start))
+        own = {name: values[here] for name, values in arrays.items()}
+        for name, column in credit_columns(own).items():
+            rows = rows.append_column(name, column)
+        yield rows

@@ -19,43 +19,23 @@ from ascribe.steps.errors import InputError
 from ascribe.steps.hints import command_line, laboratory
 from ascribe.steps.plugins import PluginError, entry_points, load_path, load_point
 
+SUMMARIES = {
+    "import": "Convert sessions that other tools wrote into a table of steps.",
+    "check": "List the problems of a file of rollouts, and how to fix each.",
+    "states": "Propose a key that makes equal states equal: without clocks, counters and list "
+    "order.",
+    "credit": "Compute an advantage for each step, and write the rollouts with it.",
+    "recipes": "List the recipes, or show the parameters and presets of one.",
+    "decisions": "Print the decisions that raised or lowered the reward, the most certain first.",
+    "show": "Show one trajectory step by step, with its rewards and advantages.",
+    "report": "Write an HTML page about the rollouts, their decisions and their credit.",
+    "adapters": "Check an adapter for another trainer.",
+}
+PLACES = {"import": "importing:import_"}
+"""Commands that are not in the module and function of their name."""
 COMMANDS = {
-    "import": (
-        "ascribe.cli.importing:import_",
-        "Convert sessions that other tools wrote into a table of steps.",
-    ),
-    "check": (
-        "ascribe.cli.check:check",
-        "List the problems of a file of rollouts, and how to fix each.",
-    ),
-    "states": (
-        "ascribe.cli.states:states",
-        "Propose a key that makes equal states equal: without clocks, counters and list order.",
-    ),
-    "credit": (
-        "ascribe.cli.credit:credit",
-        "Compute an advantage for each step, and write the rollouts with it.",
-    ),
-    "recipes": (
-        "ascribe.cli.recipes:recipes",
-        "List the recipes, or show the parameters and presets of one.",
-    ),
-    "decisions": (
-        "ascribe.cli.decisions:decisions",
-        "Print the decisions that raised or lowered the reward, the most certain first.",
-    ),
-    "show": (
-        "ascribe.cli.show:show",
-        "Show one trajectory step by step, with its rewards and advantages.",
-    ),
-    "report": (
-        "ascribe.cli.report:report",
-        "Write an HTML page about the rollouts, their decisions and their credit.",
-    ),
-    "adapters": (
-        "ascribe.cli.adapters:adapters",
-        "Check an adapter for another trainer.",
-    ),
+    name: (f"ascribe.cli.{PLACES.get(name, f'{name}:{name}')}", text)
+    for name, text in SUMMARIES.items()
 }
 """Each command: where it is, and the first sentence of its help."""
 

@@ -4,7 +4,6 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 from typer import Argument
 
@@ -56,12 +55,8 @@ def check(
         parts = [asdict(result) for result in results]
         screen.print_json({"adapter": name, "kept": kept, "parts": parts})
     else:
-        table = Table()
-        for column in ("part of the contract", "kept", "found"):
-            table.add_column(column, overflow="fold")
-        for result in results:
-            verdict = Text("yes", style="green") if result.kept else Text("no", style="red")
-            table.add_row(result.name, verdict, Text(screen.safe(result.detail, 300)))
-        screen.out.print(table)
+        verdicts = {True: Text("yes", style="green"), False: Text("no", style="red")}
+        rows = [(each.name, verdicts[each.kept], each.detail) for each in results]
+        screen.out.print(screen.table_of(("part of the contract", "kept", "found"), rows, most=300))
     if not kept:
         raise typer.Exit(1)

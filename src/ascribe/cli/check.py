@@ -44,7 +44,7 @@ def check(
     if is_archive(source, int(memory * 2**30)):
         screen.refuse_columns(columns)
         with (
-            screen.exits(source, as_json=as_json),
+            screen.exits(source),
             screen.progress("checking") as progress,
             TemporaryDirectory() as folder,
         ):
@@ -59,7 +59,7 @@ def check(
     else:
         wanted = {*KNOWN_COLUMNS, *CHECKED_COLUMNS}
         rollouts = screen.open_rollouts(
-            Path(source), as_json=as_json, wanted=wanted.__contains__, columns=columns, **sessions
+            Path(source), wanted=wanted.__contains__, columns=columns, **sessions
         )
         balance = rollouts.balance and rollouts.balance.as_dict()
         checked = check_table(rollouts.table, group_size=group_size)
@@ -75,8 +75,7 @@ def check(
         about = {"file": screen.named(source), "refused": False, **report.as_dict()}
         screen.print_json(about | {"situation": situation, "balance": balance})
     else:
-        if report.problems:
-            screen.out.print(screen.problem_table(report.problems))
+        screen.print_problems(report.problems)
         screen.out.print(Text("\n").join([_verdict(source, report), *map(Text, situation)]))
     limit = Severity.WARNING if strict else Severity.ERROR
     if report.worst is not None and report.worst >= limit:

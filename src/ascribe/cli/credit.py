@@ -1,18 +1,15 @@
 """``ascribe credit``: advantages for a file of rollouts."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
-from rich.table import Table
-from rich.text import Text
 from typer import Option
 
-from ascribe.archives import ArchiveCredit, WorkerError, credit_archive, is_archive
+from ascribe.archives import ArchiveCredit, credit_archive, is_archive
 from ascribe.cli import options, screen
-from ascribe.estimators import DEFAULT, Recipe, recipe
+from ascribe.estimators import DEFAULT, Recipe
 from ascribe.estimators.assign import Assignment, assign
 from ascribe.estimators.credit import credit_arrays, credit_columns
 from ascribe.estimators.diagnostics import diagnose
@@ -20,8 +17,7 @@ from ascribe.sessions.reading import Imported, SessionOptions, write_credit
 from ascribe.sessions.reading.format import named
 from ascribe.steps.atomic import write_file
 from ascribe.steps.files import Rollouts, write
-from ascribe.steps.hints import unknown
-from ascribe.steps.problems import TableError, counted
+from ascribe.steps.problems import counted
 from ascribe.steps.select import OnProblem
 from ascribe.steps.strict_json import loads
 
@@ -46,11 +42,8 @@ def credit(
     columns: options.Columns = [],  # noqa: B006 (typer copies it)
     sessions: SessionOptions = {},  # noqa: B006 (see options.reads_sessions)
     policy: Annotated[
-        str,
-        Option(
-            help="What to do with groups that have errors: raise (stop), drop or keep.",
-            autocompletion=lambda: list(get_args(OnProblem)),
-        ),
+        OnProblem,
+        Option(help="What to do with groups that have errors: raise (stop), drop or keep."),
     ] = "raise",
     group_size: options.GroupSize = None,
     history: Annotated[
@@ -71,7 +64,10 @@ def credit(
     memory: options.Memory = 2.0,
     ray: Annotated[
         str | None,
-        Option(help="Address of a Ray cluster to compute on; auto for one on this machine."),
+        Option(
+            help="Compute on all cores of this machine (local) or on a Ray cluster: its address, "
+            "or auto for one that runs."
+        ),
     ] = None,
     force: options.Force = False,
     as_json: options.Json = False,
@@ -91,22 +87,30 @@ def credit(
         ascribe credit examples/conversations.jsonl -o credited.parquet --recipe gigpo --set gamma=1
         cat examples/conversations.jsonl | ascribe credit - -o - > credited.jsonl
     """
-    estimator = make_recipe(recipe, preset, parameters)
-    policies: dict[str, OnProblem] = {name: name for name in get_args(OnProblem)}
-    if policy not in policies:
-        screen.wrong_call(unknown("policy", screen.safe(policy), policies))
-    if ray is not None or "://" in out or is_archive(source, int(memory * 2**30)):
+    estimator = options.make_recipe(recipe, preset, parameters)
+    limit = int(memory * 2**30)
+    if ray is not None or "://" in out or is_archive(source, limit):
         if history is not None or interval:
             name = "--interval" if interval else "--history"
             screen.wrong_call(f"{name} needs a table that fits into --memory")
         screen.refuse_columns(columns)
-        means: dict[str, Any] = {
-            "group_size": group_size,
-            "memory": int(memory * 2**30),
-            "ray": ray,
-        }
-        means |= {"on_problem": policies[policy], "force": force, **sessions}
-        credited = _credit_archive(source, out, estimator, as_json=as_json, **means)
+        if out.endswith((".jsonl", ".jsonl.gz", ".json")):
+            what = "a table that is larger than --memory is written to .parquet or a folder"
+            screen.wrong_call(what)
+        again = "run the same command again: it continues from what is done"
+        with screen.exits(source, out, again), screen.progress("crediting") as progress:
+            credited = credit_archive(
+                source,
+                out,
+                estimator,
+                on_problem=policy,
+                group_size=group_size,
+                memory=limit,
+                ray=ray,
+                force=force,
+                progress=progress,
+                **sessions,
+            )
         screen.print_balance(credited.balance)
     else:
         file, written = Path(source), Path(out)
@@ -116,11 +120,9 @@ def credit(
         if history is not None and history.resolve() == written.resolve():
             screen.wrong_call("--out and --history name the same file", "give each its own")
         inputs = {} if history is None else {"history": _statistics(estimator, history)}
-        rollouts = screen.open_rollouts(file, as_json=as_json, columns=columns, **sessions)
-        with screen.exits(source, as_json=as_json):
-            assigned = assign(
-                rollouts.table, estimator, policies[policy], group_size=group_size, **inputs
-            )
+        rollouts = screen.open_rollouts(file, columns=columns, **sessions)
+        with screen.exits(source):
+            assigned = assign(rollouts.table, estimator, policy, group_size=group_size, **inputs)
         left_out = _write(rollouts, assigned, file, written, interval=interval)
         if history is not None:
             with screen.written(history):
@@ -138,83 +140,40 @@ def credit(
             rollouts.balance,
         )
     if as_json:
-        screen.print_json(
-            {
-                "file": screen.named(source),
-                "out": screen.named(out),
-                "recipe": estimator.name,
-                "parameters": asdict(estimator),
-                "dropped": {
-                    "groups": credited.dropped_groups,
-                    "rows": credited.dropped_rows,
-                    "because": credited.because,
-                    "columns": credited.left_out,
-                },
-                "problems": credited.report.counts(),
-                "notes": credited.notes,
-                "balance": credited.balance and credited.balance.as_dict(),
-                "diagnosis": credited.diagnosis.as_dict(),
-            }
-        )
+        dropped = {
+            "groups": credited.dropped_groups,
+            "rows": credited.dropped_rows,
+            "because": credited.because,
+            "columns": credited.left_out,
+        }
+        about = {
+            "file": screen.named(source),
+            "out": screen.named(out),
+            "recipe": estimator.name,
+            "parameters": asdict(estimator),
+            "dropped": dropped,
+            "problems": credited.report.counts(),
+            "notes": credited.notes,
+            "balance": credited.balance,
+            "diagnosis": credited.diagnosis,
+        }
+        screen.print_json(about)
         return
-    print_notes(credited.notes)
+    for note in credited.notes:
+        screen.print_note(note, "yellow")
     if credited.left_out:
-        names = screen.safe(", ".join(credited.left_out), 400)
-        screen.print_summary(
-            Text(f"Dropped columns of an earlier credit: {names}.", style="yellow")
-        )
+        names = ", ".join(credited.left_out)
+        screen.print_summary(f"Dropped columns of an earlier credit: {names}.", "yellow")
     _print(credited, estimator)
     screen.print_wrote(out)
-
-
-def _credit_archive(
-    source: str, out: str, estimator: Recipe, *, as_json: bool, **means: Any
-) -> ArchiveCredit:
-    """Credit a table in parts; stops with a message if that is not possible."""
-    if out.endswith((".jsonl", ".jsonl.gz", ".json")):
-        screen.wrong_call("a table that is larger than --memory is written to .parquet or a folder")
-    try:
-        with screen.progress("crediting") as progress:
-            return credit_archive(source, out, estimator, **means, progress=progress)
-    except OSError as error:
-        path = error.filename if isinstance(error.filename, str) else out
-        why = error.strerror or error
-        screen.wrong_call(
-            f"cannot open or write {screen.safe(path)}: {screen.safe(why, 200)}",
-            "run the same command again: it continues from what is done",
-        )
-    except TableError as error:
-        screen.refuse(error, as_json=as_json, file=source)
-    except (ImportError, ValueError, WorkerError) as error:
-        screen.wrong_call(error)
-
-
-def make_recipe(name: str, preset: str | None, parameters: list[str]) -> Recipe:
-    """The recipe that the options name; stops with a message if there is none."""
-    changes = screen.settings(parameters)
-    if "preset" in changes:
-        screen.wrong_call("--set changes parameters: name the preset with --preset")
-    screen.find_own_code(name)
-    try:
-        return recipe(name, preset=preset, **changes)
-    except (ValueError, TypeError, OverflowError) as error:
-        screen.wrong_call(error)
-
-
-def print_notes(notes: Sequence[str]) -> None:
-    """Print what a recipe says about how it computed a credit."""
-    for note in notes:
-        screen.print_note(note, "yellow")
 
 
 def _statistics(estimator: Recipe, path: Path) -> Any:
     """The statistics that an earlier call wrote; None if the file is not there yet."""
     if not estimator.has_history:
         screen.wrong_call(f"{estimator.name} carries no state", "leave out --history")
-    try:
+    with screen.exits(path):
         return loads(path.read_text(encoding="utf-8")) if path.exists() else None
-    except (OSError, ValueError) as error:
-        screen.wrong_call(f"cannot read {screen.safe(path)}: {screen.safe(error)}")
 
 
 def _write(
@@ -225,12 +184,8 @@ def _write(
     Returns:
         Columns of an earlier credit that were dropped.
     """
-    same_form = (
-        file.is_file()
-        and out.suffix != ".parquet"
-        and not interval
-        and (file.suffix == ".json") == (out.suffix == ".json")
-    )
+    same_form = file.is_file() and (file.suffix == ".json") == (out.suffix == ".json")
+    same_form &= out.suffix != ".parquet" and not interval
     if isinstance(rollouts, Imported) and named(rollouts.format).put and same_form:
         with screen.written(out):
             write_credit(file, rollouts, assigned.credit.advantage, out)
@@ -260,35 +215,31 @@ def _in_words(estimator: Recipe) -> str:
 
 
 def _print(credited: ArchiveCredit, estimator: Recipe) -> None:
-    diagnosis = credited.diagnosis
+    found = credited.diagnosis
     if credited.report.problems:
         counts = ", ".join(f"{name} {n:,}" for name, n in credited.report.counts().items())
-        screen.print_summary(Text(f"Problems (see ascribe check): {counts}", style="yellow"))
+        screen.print_summary(f"Problems (see ascribe check): {counts}", "yellow")
     if credited.dropped_rows:
         groups, rows = credited.dropped_groups, credited.dropped_rows
         because = ", ".join(f"{name} {n:,}" for name, n in credited.because.items())
         lost = f"Left out: {counted(groups, 'group')}, {counted(rows, 'row')} ({because})."
-        screen.print_summary(Text(lost, style="red"))
-    table = Table(show_header=False)
-    table.add_row("recipe", Text(screen.safe(_in_words(estimator), 400)))
-    table.add_row(
-        "rows",
-        f"{diagnosis.rows:,} in {counted(diagnosis.trajectories, 'trajectory')}, "
-        f"{counted(diagnosis.groups, 'group')}",
-    )
-    table.add_row("rows with a signal", f"{diagnosis.signal_share:.1%}")
-    for name, share in diagnosis.term_share.items():
-        table.add_row(
-            f"share of the {name} term", f"{share:.1%} (rms {diagnosis.term_rms[name]:.3g})"
-        )
-    if diagnosis.states is not None:
-        states = diagnosis.states
-        table.add_row(
-            "states",
+        screen.print_summary(lost, "red")
+    groups_of = f"{counted(found.trajectories, 'trajectory')}, {counted(found.groups, 'group')}"
+    facts = {
+        "recipe": _in_words(estimator),
+        "rows": f"{found.rows:,} in {groups_of}",
+        "rows with a signal": f"{found.signal_share:.1%}",
+    }
+    for name, share in found.term_share.items():
+        facts[f"share of the {name} term"] = f"{share:.1%} (rms {found.term_rms[name]:.3g})"
+    if (states := found.states) is not None:
+        facts["states"] = (
             f"{states.count:,}, {states.mean_size:.1f} rows each; "
-            f"{states.singleton_share_of_rows:.1%} of rows have no other row in the same state",
+            f"{states.singleton_share_of_rows:.1%} of rows have no other row in the same state"
         )
-    table.add_row("mean advantage", f"{diagnosis.mean_advantage:+.4f}")
-    table.add_row("groups with equal returns", f"{diagnosis.zero_variance_groups:,}")
-    table.add_row("groups apart by penalties", f"{diagnosis.penalty_only_groups:,}")
-    screen.print_summary(table)
+    facts |= {
+        "mean advantage": f"{found.mean_advantage:+.4f}",
+        "groups with equal returns": f"{found.zero_variance_groups:,}",
+        "groups apart by penalties": f"{found.penalty_only_groups:,}",
+    }
+    screen.print_summary(screen.table_of(("", ""), facts.items()))

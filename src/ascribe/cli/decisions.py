@@ -9,24 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-from rich.table import Table
 from rich.text import Text
 from typer import Argument, Exit, Option
 
 from ascribe.cli import options, screen
-from ascribe.cli.plain import tell
-from ascribe.decisions import (
-    By,
-    Decision,
-    Decisions,
-    Outcome,
-    Scope,
-    decisions_of,
-    usable,
-)
+from ascribe.decisions import By, Decisions, Outcome, Scope, find_decisions, usable
 from ascribe.decisions.decision import signed
 from ascribe.decisions.versions import Change, compare_versions
 from ascribe.sessions.reading import SessionOptions
+from ascribe.steps.errors import AscribeError
 from ascribe.steps.files import Rollouts
 from ascribe.steps.hints import unknown
 from ascribe.steps.problems import counted, one_line
@@ -98,7 +89,8 @@ def decisions(
     """Print the decisions that raised or lowered the reward, the most certain first.
 
     Compares sessions of a task that acted differently in the same state, by their final outcome;
-    each session counts once. Where states rarely recur, compares kinds of decisions over all tasks.
+    each session counts once. States rarely recur, so it also looks for the events, such as calling
+    a tool, that separate won from lost attempts over all tasks.
     A decision is certain at a false discovery rate (q) of at most 10 %. With two files, prints what
     changed from the old version of the agent to the new one.
 
@@ -120,15 +112,13 @@ def decisions(
     wanted = {*KNOWN_COLUMNS, "won", "rewritten"}
     with _judging(fail_if):
         read = [
-            screen.open_rollouts(
-                file, as_json=as_json, wanted=wanted.__contains__, columns=columns, **sessions
-            )
+            screen.open_rollouts(file, wanted=wanted.__contains__, columns=columns, **sessions)
             for file in files
         ]
-        with screen.exits(files[0], as_json=as_json):
+        with screen.exits(files[0]):
             if len(files) == 1:
-                found = decisions_of(read[0], by=by, scope=scope, outcome=outcome)
-                described = [_numbers(found), *(_flat(each) for each in found.decisions)]
+                found = find_decisions(read[0], by=by, scope=scope, outcome=outcome)
+                described = _described(found)
                 missing = dict.fromkeys(found.missing, "no session of it counts")
                 shown = found.as_dict()
             else:
@@ -136,7 +126,7 @@ def decisions(
                 described = [each.as_dict() for each in changed]
                 shown = {"changes": described, "notes": notes}
         failing = _failing(terms, described)
-        balances = [each.balance and each.balance.as_dict() for each in read]
+        balances = [each.balance for each in read]
         shown |= {"missing": missing, "balance": balances, "failed": bool(failing)}
         if as_json:
             screen.print_json(shown)
@@ -144,20 +134,18 @@ def decisions(
             print_decisions(found)
         else:
             _print_changes(changed)
-            _print_notes(notes)
+            for note in notes:
+                screen.say(note)
         if terms and not failing:
             if len(missing) > allow_missing:
                 _refuse_missing(missing, allow_missing)
             if len(files) == 1 and not _comparable(terms, found):
-                screen.wrong_call(
-                    f"nothing was compared, so '{screen.safe(fail_if)}' has no answer"
-                )
+                what = f"nothing was compared, so '{screen.safe(fail_if)}' has no answer"
+                screen.wrong_call(what)
     if failing:
-        said = failing[0].get("text") or ", ".join(
-            f"{name} {failing[0][name]:.3g}" for name, _, _ in terms
-        )
-        tell("error", f"failed: {screen.safe(fail_if)}: {screen.safe(said, 400)}")
-        raise Exit(1)
+        numbers = (f"{name} {failing[0][name]:.3g}" for name, _, _ in terms)
+        said = failing[0].get("text") or ", ".join(numbers)
+        screen.wrong_call(f"failed: {screen.safe(fail_if)}: {screen.safe(said, 400)}", code=1)
 
 
 @contextmanager
@@ -167,7 +155,7 @@ def _judging(condition: str | None) -> Iterator[None]:
         yield
     except Exit as end:
         raise Exit(2) if condition is not None and end.exit_code == 1 else end from None
-    except OSError:
+    except (OSError, AscribeError):
         raise
     except Exception:
         if condition is None:
@@ -248,58 +236,42 @@ def _failing(
     ]
 
 
-def _numbers(found: Decisions) -> dict[str, Any]:
-    return {
+def _described(found: Decisions) -> list[dict[str, Any]]:
+    """What a condition may name: of the file, and of each decision."""
+    of_file: dict[str, Any] = {
         "success": found.success,
         "certain": len(found.certain),
         "sessions": found.sessions,
     }
-
-
-def _flat(decision: Decision) -> dict[str, Any]:
-    means = {"better": decision.better.mean, "worse": decision.worse.mean}
-    flat = {**decision.as_dict(), **means, "sessions": decision.sessions, "certain": None}
-    return flat | ({"q": None} if decision.doubt else {})  # nothing is claimed
+    described = [of_file]
+    for each in found.decisions:
+        means: dict[str, Any] = {"better": each.better.mean, "worse": each.worse.mean}
+        claimed = {"q": None} if each.doubt else {}  # nothing is claimed
+        own = {"sessions": each.sessions, "certain": None}
+        described.append({**each.as_dict(), **means, **own, **claimed})
+    return described
 
 
 def print_decisions(found: Decisions) -> None:
     """The sentence, the advice, every decision that could be tested, and what cannot be said."""
-    print_sentence(found)
-    tested = [each for each in found.decisions if not math.isnan(each.p)]
-    if tested:
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for heading in ("difference", "90 % interval", "q"):
-            table.add_column(heading, justify="right", no_wrap=True)
-        table.add_column("decision")
-        for each in tested:
-            ends = (signed(end, points=found.binary) for end in (each.low, each.high))
-            doubt = f": perhaps {each.doubt}" if each.doubt else ""
-            table.add_row(
-                signed(each.difference, points=found.binary),
-                " to ".join(ends),
-                f"{each.q:.2g}",
-                Text(screen.safe(each.text + doubt, 600)),
-                style="" if each.certain else "dim",
-            )
-        screen.out.print(table)
+    screen.print_sentence(found)
+    rows = []
+    for each in found.decisions:
+        if math.isnan(each.p):
+            continue
+        size, low, high = (signed(value, points=found.binary) for value in each.told)
+        doubt = f": perhaps {each.doubt}" if each.doubt else ""
+        cells = (size, f"{low} to {high}", f"{each.q:.2g}", screen.safe(each.text + doubt, 600))
+        rows.append([Text(cell, style="" if each.certain else "dim") for cell in cells])
+    if rows:
+        numbers = ("difference", "90 % interval", "q")
+        look: dict[str, Any] = {"box": None, "pad_edge": False, "header_style": "dim"}
+        screen.out.print(screen.table_of((*numbers, "decision"), rows, right=numbers, **look))
     if found.untested:
         forks = f"{counted(found.untested, 'fork')} {'has' if found.untested == 1 else 'have'}"
-        screen.print_summary(
-            Text(f"{forks} too few sessions for a test; --json lists some.", "dim")
-        )
-    _print_notes(found.notes)
-
-
-def _print_notes(notes: Sequence[str]) -> None:
-    for note in notes:
-        screen.out.print(Text(screen.safe(note, 1000)))
-
-
-def print_sentence(found: Decisions) -> None:
-    """The most certain decision, and what to do."""
-    screen.out.print(Text(screen.safe(found.sentence, 1000), style="bold"))
-    if found.advice:
-        screen.out.print(Text(screen.safe(found.advice, 400)))
+        screen.print_summary(f"{forks} too few sessions for a test; --json lists some.")
+    for note in found.notes:
+        screen.say(note)
 
 
 def _print_changes(changed: Sequence[Change]) -> None:
@@ -313,7 +285,7 @@ def _print_changes(changed: Sequence[Change]) -> None:
             line.append(" Certain.")
         screen.out.print(line)
     if len(changed) == 1:
-        screen.out.print(Text("No state was met by sessions of both versions."))
+        screen.say("No state was met by sessions of both versions.")
     elif more := len(changed) - 1 - len(told):
         few = "with too few sessions to tell, or less sure; --json lists all."
-        screen.print_summary(Text(f"{counted(more, 'more state')} {few}", "dim"))
+        screen.print_summary(f"{counted(more, 'more state')} {few}")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from rich.table import Table
 from typer import Argument, Option
 
 from ascribe.cli import options, screen
@@ -18,7 +17,7 @@ from ascribe.steps.files import write
 from ascribe.steps.problems import counted
 from ascribe.steps.returns import episode_return
 
-COUNTS = ("trajectories", "steps", "rewarded", "cut", "problems")
+COUNTS = ("trajectories", "steps", "rows", "rewarded", "cut", "problems")
 """Facts that are summed over parts."""
 
 
@@ -74,9 +73,9 @@ def import_(
 
         with screen.exits(files[0]):
             check_output(Place.of(out), map(Place.of, files), force=force)
-    sessions = {**sessions, "unrewarded": True}
+    sessions = {**sessions, "unrewarded": "reward" not in sessions}
     with (
-        screen.exits(files[0], as_json=as_json, out=out),
+        screen.exits(files[0], out),
         screen.progress("importing") as progress,
     ):
         if out is None or out.suffix:
@@ -86,19 +85,14 @@ def import_(
                 write(imported.to_arrow(), out)
         else:
             imported, facts = _write_parts(import_parts(files, **sessions, progress=progress), out)
-    balance = imported.balance
     if as_json:
-        about = {
-            "out": out and screen.named(out),
-            **facts,
-            "balance": balance and balance.as_dict(),
-        }
+        about = {"out": out and screen.named(out), **facts, "balance": imported.balance}
         screen.print_json(about)
         return
-    screen.print_balance(balance)
-    screen.print_summary(_understood(facts), _states(imported))
+    screen.print_balance(imported.balance)
+    _print(imported, facts)
     if explain:
-        screen.print_summary(_taken(imported), _first_steps(imported))
+        _explain(imported)
     if advice := imported.advice():
         screen.print_note(advice)
     if not facts["labelled"]:
@@ -144,6 +138,7 @@ def _facts(imported: Imported) -> dict[str, Any]:
         "groups": int(table.group.values.size),
         "trajectories": int(table.trajectory.values.size),
         "steps": int((~no_response(table)).sum()),
+        "rows": len(table),
         "rewarded": rewarded,
         "labelled": labelled,
         "cut": int(table.flag("truncated", default=False).sum()),
@@ -153,55 +148,46 @@ def _facts(imported: Imported) -> dict[str, Any]:
     }
 
 
-def _understood(facts: dict[str, Any]) -> Table:
-    table = Table(show_header=False)
-    table.add_row("format", facts["title"])
-    table.add_row(
-        "trajectories", f"{facts['trajectories']:,} in {counted(facts['groups'], 'group')}"
-    )
-    table.add_row("steps", f"{facts['steps']:,}")
-    if facts["labelled"]:
-        table.add_row("with a return above 0", counted(facts["rewarded"], "trajectory"))
-    table.add_row("cut by a limit", counted(facts["cut"], "trajectory"))
-    if facts["problems"]:
-        table.add_row("problems (see ascribe check)", f"{facts['problems']:,}")
-    return table
+def _print(imported: Imported, facts: dict[str, Any]) -> None:
+    """What was read, and the choices of the state with the one that was taken."""
+    silent = facts["rows"] - facts["steps"]
+    others = f", and {counted(silent, 'row')} of sessions without a response" if silent else ""
+    rows = {
+        "format": facts["title"],
+        "trajectories": f"{facts['trajectories']:,} in {counted(facts['groups'], 'group')}",
+        "steps": f"{facts['steps']:,}{others}",
+        "with a return above 0": facts["labelled"] and counted(facts["rewarded"], "trajectory"),
+        "cut by a limit": counted(facts["cut"], "trajectory"),
+        "problems (see ascribe check)": facts["problems"] and f"{facts['problems']:,}",
+    }
+    screen.print_summary(screen.table_of(("", ""), ((k, v) for k, v in rows.items() if v)))
+    alone = "steps alone in their state"
+    choices = [
+        (choice, f"{share:.1%}", "taken" if choice == imported.state else "")
+        for choice, share in imported.alone.items()
+    ]
+    screen.print_summary(screen.table_of(("--state", alone, ""), choices, right=(alone,)))
 
 
-def _taken(imported: Imported) -> Table:
-    """What the first session has, and the field that it is from."""
-    table = Table("column", "value", "field", title="The first session")
+def _explain(imported: Imported) -> None:
+    """What the first session has with the field that it is from, and its first two steps."""
     steps, fields = imported.table, imported.balance.fields if imported.balance else {}
-    version = None if steps.version is None else steps.version.texts()[0]
-    found = {"task": steps.group.texts()[0], "session": steps.trajectory.texts()[0]}
-    found |= {"version": version or ""}
-    rows = steps.trajectory.codes == steps.trajectory.codes[0]
-    found |= {"reward": f"{steps.reward[rows].sum():g}", "messages": f"{rows.sum():,} responses"}
+    rows = np.flatnonzero(steps.trajectory.codes == steps.trajectory.codes[0])
+    found = {
+        "task": steps.group.texts()[0],
+        "session": steps.trajectory.texts()[0],
+        "version": "" if steps.version is None else steps.version.texts()[0],
+        "reward": f"{steps.reward[rows].sum():g}",
+        "messages": f"{rows.size:,} responses",
+    }
+    taken = []
     for name, value in found.items():
         paths = fields.get(name) or (fields.get("actions") if name == "messages" else None)
         source = ", ".join(paths) if paths else f"as {imported.title} have it"
-        table.add_row(name, screen.safe(value), screen.safe(source))
-    return table
-
-
-def _first_steps(imported: Imported) -> Table:
-    """The first two steps of the first session."""
-    table = Table("step", "state", "action")
-    steps = imported.table
-    rows = np.flatnonzero(steps.trajectory.codes == steps.trajectory.codes[0])
+        taken.append((name, value, source))
+    headings = ("column", "value", "field")
+    screen.print_summary(screen.table_of(headings, taken, most=80, title="The first session"))
     states, actions = steps.state.texts(), steps.action.texts()
-    for row in rows[np.argsort(steps.step[rows], kind="stable")][:2]:
-        shown = (screen.safe(str(texts[row] or ""), 200) for texts in (states, actions))
-        table.add_row(str(steps.step[row]), *shown)
-    return table
-
-
-def _states(imported: Imported) -> Table:
-    """The choices of the state, and the one that was taken."""
-    table = Table()
-    table.add_column("--state")
-    table.add_column("steps alone in their state", justify="right")
-    table.add_column("")
-    for choice, share in imported.alone.items():
-        table.add_row(choice, f"{share:.1%}", "taken" if choice == imported.state else "")
-    return table
+    first = rows[np.argsort(steps.step[rows], kind="stable")][:2]
+    shown = [(steps.step[row], states[row] or "", actions[row] or "") for row in first]
+    screen.print_summary(screen.table_of(("step", "state", "action"), shown, most=200))

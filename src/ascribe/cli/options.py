@@ -1,20 +1,24 @@
 """Options and arguments that several commands share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
 from ascribe.cli import screen
-from ascribe.sessions.reading import SessionOptions
-from ascribe.sessions.reading.format import formats
+from ascribe.sessions.reading.format import formats, others
 from ascribe.sessions.reading.states import CHOICES
-from ascribe.steps.hints import unknown
 
-Json = Annotated[bool, Option("--json", help="Print one JSON document instead of text.")]
+if TYPE_CHECKING:
+    from ascribe.estimators import Recipe as Estimator
+
+Json = Annotated[
+    bool,
+    Option("--json", help="Print one JSON document instead of text.", callback=screen.be_json),
+]
 Quiet = Annotated[
     bool,
     Option(
@@ -51,55 +55,6 @@ Source = Annotated[
         callback=screen.stdin_or,
     ),
 ]
-From = Annotated[
-    str | None,
-    Option(
-        "--format",
-        help=f"Format of the sessions; recognised by default. One of {', '.join(formats())}.",
-        autocompletion=lambda: list(formats()),
-    ),
-]
-Group = Annotated[
-    str | None,
-    Option(
-        "--group",
-        "--task",
-        help="Field of a session that names its task. Dots lead into objects, such as info.task.",
-    ),
-]
-Reward = Annotated[
-    str | None,
-    Option(
-        help="Field of a session that holds its reward, or a .csv file with the columns session "
-        "and reward."
-    ),
-]
-Messages = Annotated[
-    str | None,
-    Option(help="Field of a session that holds its messages, or steps with an action each."),
-]
-Actions = Annotated[
-    str | None,
-    Option(help="Field of a session that holds its actions, if it has no messages."),
-]
-Observations = Annotated[
-    str | None, Option(help="Field of a session that holds what was observed after each action.")
-]
-Session = Annotated[str | None, Option(help="Field of a session that holds its name.")]
-Version = Annotated[
-    str | None, Option(help="Field of a session that says who acted, such as the model.")
-]
-OutcomeMap = Annotated[
-    str | None,
-    Option(help="What words are worth as rewards: solved=1,partial=0.5,failed=0."),
-]
-State = Annotated[
-    str,
-    Option(
-        help=f"What to use as the state of a session's steps: auto, {', '.join(CHOICES)}.",
-        autocompletion=lambda: ["auto", *CHOICES],
-    ),
-]
 Memory = Annotated[
     float,
     Option(help="Memory to use, in GiB. Larger tables are processed in parts.", min=0.5),
@@ -113,102 +68,103 @@ GroupSize = Annotated[
 ]
 
 
-Rewards = Annotated[
-    str,
-    Option(
-        help="What the rewards of model calls belong to: call (those of a session add up) or "
-        "session; auto: to calls if any session has different ones.",
-        autocompletion=lambda: ["auto", "call", "session"],
+SESSIONS: dict[str, tuple[Any, str]] = {
+    "form": (
+        "",
+        f"Format of the sessions; recognised by default. One of {', '.join(formats())}.",
     ),
-]
-Copies = Annotated[
-    str,
-    Option(
-        help="Sessions that equal an earlier one of the task in all words: all count, or count "
-        "them once. Proven copies, such as by their call ids, always count once.",
-        autocompletion=lambda: ["all", "once"],
+    "group": (
+        "",
+        "Field of a session that names its task. Dots lead into objects, such as info.task.",
     ),
-]
-Crashed = Annotated[
-    str,
-    Option(
-        help="Sessions that crashed, where the file says so: count, or drop.",
-        autocompletion=lambda: ["count", "drop"],
+    "reward": (
+        "",
+        "Field of a session that holds its reward, or a .csv file with the columns session and "
+        "reward.",
     ),
-]
-SkipBad = Annotated[
-    bool,
-    Option("--skip-bad", help="Read past files and records that cannot be read, and count them."),
-]
-SameTask = Annotated[
-    bool,
-    Option(
-        "--same-task",
-        help="Compare all sessions of a group: they attempt one task, however they begin.",
+    "state": (
+        ("auto", *CHOICES),
+        f"What to use as the state of a session's steps: auto, {', '.join(CHOICES)}.",
     ),
-]
+    "rewards": (
+        ("auto", "call", "session"),
+        "What the rewards of model calls belong to: call (those of a session add up) or session; "
+        "auto: to calls if any session has different ones.",
+    ),
+    "copies": (
+        ("all", "once"),
+        "Sessions that equal an earlier one of the task in all words: all count, or count them "
+        "once. Proven copies, such as by their call ids, always count once.",
+    ),
+    "crashed": (
+        ("count", "drop"),
+        "Sessions that crashed, where the file says so: count, or drop.",
+    ),
+    "skip_bad": (False, "Read past files and records that cannot be read, and count them."),
+    "same_task": (
+        False,
+        "Compare all sessions of a group: they attempt one task, however they begin.",
+    ),
+    "messages": ("", "Field of a session that holds its messages, or steps with an action each."),
+    "actions": ("", "Field of a session that holds its actions, if it has no messages."),
+    "observations": ("", "Field of a session that holds what was observed after each action."),
+    "session": ("", "Field of a session that holds its name."),
+    "version": ("", "Field of a session that says who acted, such as the model."),
+    "outcome_map": ("", "What words are worth as rewards: solved=1,partial=0.5,failed=0."),
+}
+"""What each of ``SessionOptions`` takes, and its help: one of several names, of which the first is
+the default; any text; or nothing, for a flag."""
+NAMES = {"form": ["--format"], "group": ["--group", "--task"]}
 
 
-def _session_options(
-    form: From = None,
-    group: Group = None,
-    reward: Reward = None,
-    state: State = "auto",
-    rewards: Rewards = "auto",
-    copies: Copies = "all",
-    crashed: Crashed = "count",
-    skip_bad: SkipBad = False,
-    same_task: SameTask = False,
-    messages: Messages = None,
-    actions: Actions = None,
-    observations: Observations = None,
-    session: Session = None,
-    version: Version = None,
-    outcome_map: OutcomeMap = None,
-) -> SessionOptions:
-    """The options for sessions as the library takes them, those that were changed."""
-    _known("state", state, ("auto", *CHOICES))
-    _known("format", form, (None, *formats()))
-    _known("choice of --rewards", rewards, ("auto", "call", "session"))
-    _known("choice of --copies", copies, ("all", "once"))
-    _known("choice of --crashed", crashed, ("count", "drop"))
-    given = {"form": form, "group": group, "reward": reward, "state": state, "rewards": rewards}
-    given |= {"copies": copies, "crashed": crashed, "messages": messages, "actions": actions}
-    given |= {"observations": observations, "session": session, "version": version}
-    chosen = {name: v for name, v in given.items() if v not in (None, "auto", "all", "count")}
-    flags = {"skip_bad": skip_bad, "same_task": same_task}
-    set_ = {name: True for name, is_set in flags.items() if is_set}
-    words = {} if outcome_map is None else {"outcome_map": _worth(outcome_map)}
-    return cast("SessionOptions", {**chosen, **set_, **words})
+def _parameter(name: str, takes: Any, text: str) -> Parameter:
+    """The parameter of a command for one of ``SESSIONS``."""
+    flags = NAMES.get(name, [f"--{name.replace('_', '-')}"])
+    one_of: Any = Literal
+    kind: Any = str | None
+    default = None
+    if takes is False:
+        kind, default = bool, False
+    elif takes:
+        default = takes[0]
+        kind = one_of[tuple(filter(None, takes))]
+        kind = kind if default else kind | None
+    complete = complete_format if name == "form" else None
+    annotation = Annotated[kind, Option(*flags, help=text, autocompletion=complete)]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def complete_format() -> list[str]:
+    """The formats, for the shell."""
+    return [*formats(), *others()]
 
 
 def _worth(text: str) -> dict[str, float]:
-    """What words are worth; exits for what does not say it."""
+    """What words are worth."""
     pairs = [each.rpartition("=") for each in text.split(",")]
     try:
         return {word.strip(): float(number) for word, _, number in pairs}
     except ValueError:
-        screen.wrong_call(f"{screen.safe(text)} is not of the form solved=1,partial=0.5,failed=0")
-
-
-def _known(kind: str, name: str | None, known: Sequence[str | None]) -> None:
-    """Exit unless a name is among those that are known."""
-    if name not in known:
-        screen.wrong_call(unknown(kind, screen.safe(name), filter(None, known)))
+        form = "give each word a number: --outcome-map solved=1,failed=0"
+        screen.wrong_call(f"cannot read what words are worth: {screen.safe(text)}", form)
 
 
 def reads_sessions(command: Callable[..., None]) -> Callable[..., None]:
     """The command with the options for sessions in the place of its parameter ``sessions``."""
     own = signature(command)
-    options = signature(_session_options).parameters
+    options = {name: _parameter(name, *each) for name, each in SESSIONS.items()}
     parameters: list[Parameter] = []
     for each in own.parameters.values():
-        parameters += options.values() if each.name == "sessions" else [each]
+        shown = options.values() if each.name == "sessions" else [each]
+        parameters += [one.replace(kind=Parameter.KEYWORD_ONLY) for one in shown]
 
     @wraps(command)
     def called(**values: Any) -> None:
         given = {name: values.pop(name) for name in options}
-        command(**values, sessions=_session_options(**given))
+        sessions = {name: v for name, v in given.items() if v != options[name].default}
+        if "outcome_map" in sessions:
+            sessions["outcome_map"] = _worth(sessions["outcome_map"])
+        command(**values, sessions=sessions)
 
     called.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -222,13 +178,23 @@ def complete_recipe() -> list[str]:
     return list(RECIPES)
 
 
-Recipe = Annotated[
-    str,
-    Option(
-        help="Name of a recipe (see ascribe recipes), or module:Name for one of your own.",
-        autocompletion=complete_recipe,
-    ),
-]
+def make_recipe(name: str, preset: str | None, parameters: list[str]) -> "Estimator":
+    """The recipe that the options name; stops with a message if there is none."""
+    from ascribe.estimators import recipe
+
+    changes = screen.settings(parameters)
+    if "preset" in changes:
+        screen.wrong_call("--set changes parameters: name the preset with --preset")
+    screen.find_own_code(name)
+    try:
+        return recipe(name, preset=preset, **changes)
+    except (ValueError, TypeError, OverflowError) as error:
+        shows = f"ascribe recipes {screen.safe(name)} shows what it takes"
+        screen.wrong_call(error, "" if getattr(error, "hint", "") else shows)
+
+
+RECIPE = "Name of a recipe (see ascribe recipes), or module:Name for one of your own."
+Recipe = Annotated[str, Option(help=RECIPE, autocompletion=complete_recipe)]
 Preset = Annotated[
     str | None,
     Option(help="Named parameters of the recipe, as in public code (see ascribe recipes NAME)."),

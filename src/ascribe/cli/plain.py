@@ -22,8 +22,12 @@ BLUE, ORANGE = (64, 140, 200), (224, 123, 44)
 COLORS: dict[str, str | tuple[int, int, int]] = {"error": "red", "warning": "yellow", "hint": BLUE}
 VALUES = {"--set": "NAME=VALUE", "--column": "NAME=OWN"}
 KINDS = {int: "N", float: "X", Path: "PATH", bool: ""}
+NOUNS = {"--state": "state", "--format": "format", "--policy": "policy"}
+"""Options that are named after what they choose."""
 WIDTH = 100
 """Most columns of a help."""
+spooled: list[Path] = []
+"""Files with the content of standard input, or for standard output."""
 
 WORDS = (
     (r"^Invalid value for (.*?): Input should ", r"\1 must "),
@@ -59,30 +63,42 @@ def tell(kind: str, text: str) -> None:
         _to_nowhere(sys.stderr)
 
 
-def tell_error(what: str, hint: str = "") -> None:
-    """Print what is wrong and, in a second line, what to do."""
+def named(text: object) -> str:
+    """A path as it was given, without the credentials of a URI."""
+    from ascribe.steps.problems import without_credentials  # with numpy, which a help does without
+
+    shown = without_credentials(text)
+    for path in spooled:
+        shown = shown.replace(str(path), "-")
+    return shown
+
+
+def safe(text: object, most: int = 80) -> str:
+    """Untrusted text, printable on one line, without the credentials of a URI."""
+    from ascribe.steps.problems import one_line
+
+    return one_line(named(text), most)
+
+
+def tell_error(what: str | Exception, hint: str = "") -> None:
+    """Print what is wrong and, in a second line, what to do; errors may hold text of others."""
+    if isinstance(what, Exception):
+        hint = hint or safe(getattr(what, "hint", ""), 1_000)
+        what = safe(getattr(what, "problem", what), 1_000)
     tell("error", what)
     if hint:
         tell("hint", hint)
 
 
-def tell_fault(error: AscribeError) -> None:
-    """Print the parts of an error, which may hold text of others."""
-    from ascribe.steps.problems import one_line, without_credentials  # with numpy
-
-    parts = error.problem, error.hint
-    tell_error(*(one_line(without_credentials(text), 1_000) for text in parts))
-
-
-def fail(message: str, hint: str = "", code: int = 1) -> NoReturn:
+def fail(what: str | Exception, hint: str = "", code: int = 1) -> NoReturn:
     """Print what is wrong and what to do, and exit."""
-    tell_error(message, hint)
+    tell_error(what, hint)
     raise typer.Exit(code)
 
 
 def tell_usage(error: TyperException) -> None:
     """Print what the parser finds wrong with a call, in plain words."""
-    from ascribe.steps.problems import one_line  # with numpy, which a help does without
+    from ascribe.steps.hints import nearest, unknown
 
     message = re.sub(r" / '-\w'|'", "", str(error.format_message())).strip().rstrip(".")
     message, _, guess = message.partition(". Did you mean ")
@@ -93,9 +109,15 @@ def tell_usage(error: TyperException) -> None:
         message = re.sub(said, plain, message)
     context = getattr(error, "ctx", None)
     hint = f"did you mean {guess.rstrip('?')}?" if guess else ""
+    if choice := re.search(r"^(\S+): (.*) is not one of (.*)$", message):
+        names = choice[3].split(", ")
+        if choice[1] in NOUNS:
+            tell_error(unknown(NOUNS[choice[1]], choice[2], names))
+            return
+        hint = nearest(choice[2], names).strip()
     if context and not hint:
         hint = f"{context.command_path} --help shows how to call it"
-    tell_error(one_line(message, 400), hint)
+    tell_error(safe(message, 400), hint)
 
 
 def _to_nowhere(stream: Any) -> None:
@@ -138,7 +160,7 @@ class PlainHelp:
         except AscribeError as error:
             if not standalone_mode:
                 raise
-            tell_fault(error)
+            tell_error(error)
             code = 2
         except typer.Abort:
             tell("error", "stopped")

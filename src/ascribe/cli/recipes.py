@@ -4,7 +4,6 @@ from dataclasses import MISSING, fields
 from inspect import cleandoc
 from typing import Annotated
 
-from rich.table import Table
 from rich.text import Text
 from typer import Argument
 
@@ -64,13 +63,11 @@ def recipes(
             ]
         )
     elif name is None:
-        table = Table()
-        for column in ("recipe", "what it does", "paper", "presets"):
-            table.add_column(column, overflow="fold")
-        for kind in selected:
-            presets = ", ".join(kind.presets)
-            table.add_row(Text(kind.name, style="bold"), Text(_summary(kind)), kind.paper, presets)
-        screen.out.print(table)
+        rows = [
+            (Text(kind.name, style="bold"), _summary(kind), kind.paper, ", ".join(kind.presets))
+            for kind in selected
+        ]
+        screen.out.print(screen.table_of(("recipe", "what it does", "paper", "presets"), rows))
         screen.out.print("ascribe recipes NAME shows one in full, or module:Name one of your own.")
         screen.out.print(Text(DEFAULT, style="dim"))
     else:
@@ -88,13 +85,9 @@ def _parameters(kind: type[Recipe]) -> dict[str, object]:
 def _in_full(kind: type[Recipe]) -> None:
     screen.out.print(Text(f"{kind.name} ({kind.paper})", style="bold"))
     screen.out.print(Text(cleandoc(kind.__doc__ or "").split("Attributes:")[0].strip()))
-    table = Table()
-    for column in ("parameter", "default", *kind.presets):
-        table.add_column(column)
-    for parameter, default in _parameters(kind).items():
-        presets = (
-            screen.as_set(preset[parameter]) if parameter in preset else ""
-            for preset in kind.presets.values()
-        )
-        table.add_row(parameter, *map(Text, (screen.as_set(default), *presets)))
-    screen.out.print(table)
+    sets = kind.presets.values()
+    rows = [
+        (name, screen.as_set(value), *(screen.as_set(s[name]) if name in s else "" for s in sets))
+        for name, value in _parameters(kind).items()
+    ]
+    screen.out.print(screen.table_of(("parameter", "default", *kind.presets), rows))

@@ -7,8 +7,6 @@ from rich.text import Text
 from typer import Argument, Option
 
 from ascribe.cli import options, screen
-from ascribe.cli.credit import make_recipe
-from ascribe.cli.decisions import print_sentence
 from ascribe.estimators import DEFAULT
 from ascribe.reports import Picture, html_file, picture, read_run, write_run
 from ascribe.reports.verdict import Level
@@ -89,7 +87,7 @@ def report(
         ascribe report examples/trl_rooms/rollouts_*.parquet --against grpo
     """
     page = run = estimator = None
-    with screen.exits(files[0], as_json=as_json, out=out):
+    with screen.exits(files[0], out):
         html_file(out)
         if len(files) == 1 and files[0].is_dir():
             run = read_run(files[0])
@@ -103,8 +101,8 @@ def report(
         else:
             screen.keep_inputs(files, [out], force=force)
             if estimator is None or recipe is not None or preset is not None or parameters:
-                estimator = make_recipe(recipe or DEFAULT, preset, parameters)
-            compared = None if against is None else make_recipe(against, against_preset, [])
+                estimator = options.make_recipe(recipe or DEFAULT, preset, parameters)
+            compared = None if against is None else options.make_recipe(against, against_preset, [])
             with screen.progress("reporting") as progress:
                 page = picture(
                     files,
@@ -133,20 +131,20 @@ def report(
 def _described(page: Picture) -> dict[str, object]:
     return {
         "read_as": list(page.notes),
-        "balance": [each.as_dict() for each in page.balances],
-        "decisions": page.decisions.as_dict(),
+        "balance": page.balances,
+        "decisions": page.decisions,
         "headline": page.verdict.headline,
         "advice": page.verdict.advice,
         "situation": page.verdict.situation,
         "verdict": page.verdict.rows(),
-        "diagnosis": page.facts.diagnosis.as_dict(),
+        "diagnosis": page.facts.diagnosis,
         "comparison": page.comparison and page.comparison.sentence(),
     }
 
 
 def _print(page: Picture | None, summary: str | None) -> None:
     if summary is not None:
-        screen.out.print(Text(summary))
+        screen.say(summary)
     if page is None:
         alone = "The run kept no rollouts (output.rollouts), so the page has its metrics alone."
         screen.err.print(Text(alone))
@@ -155,17 +153,14 @@ def _print(page: Picture | None, summary: str | None) -> None:
         screen.print_balance(balance)
     for note in page.notes[:3]:
         screen.print_note(note)
-    print_sentence(page.decisions)
+    screen.print_sentence(page.decisions)
     for each in page.decisions.certain[1:3]:
-        also = f"Also {each.text}: {each.how_sure}."
-        screen.out.print(Text(screen.safe(also, 1000)))
-    screen.out.print(
-        Text("\n".join((f"For training: {page.verdict.headline}", *page.verdict.situation)))
-    )
+        screen.say(f"Also {each.text}: {each.how_sure}.")
+    for line in (f"For training: {page.verdict.headline}", *page.verdict.situation):
+        screen.say(line)
     for finding in page.verdict.findings:
-        if finding.message == page.verdict.headline:
-            continue
-        line = Text(f"{finding.level.name.lower()}: ", style=STYLES[finding.level])
-        screen.out.print(line.append(screen.safe(finding.message, 400), style="default"))
+        if finding.message != page.verdict.headline:
+            level = Text(f"{finding.level.name.lower()}: ", style=STYLES[finding.level])
+            screen.out.print(level.append(screen.safe(finding.message, 400), style="default"))
     if page.comparison is not None:
-        screen.out.print(Text(screen.safe(page.comparison.sentence(), 400)))
+        screen.say(page.comparison.sentence())

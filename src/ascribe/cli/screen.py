@@ -5,11 +5,12 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack
 
 import typer
 from rich.console import Console
@@ -24,16 +25,17 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from ascribe.cli.plain import fail, tell_error
+from ascribe.cli import plain
 from ascribe.steps.balance import Balance
 from ascribe.steps.errors import AscribeError
 from ascribe.steps.files import SUFFIXES, Rollouts
-from ascribe.steps.hints import duration, unknown
-from ascribe.steps.problems import Severity, TableError, one_line, without_credentials
+from ascribe.steps.hints import duration, nearest, unknown
+from ascribe.steps.problems import Problem, Severity, TableError
 from ascribe.steps.strict_json import without_nan
 from ascribe.steps.table import KNOWN_COLUMNS
 
 if TYPE_CHECKING:
+    from ascribe.decisions import Decisions
     from ascribe.sessions.reading import SessionOptions
 
 
@@ -62,29 +64,26 @@ MAX_STDIN = 2**34
 MAGIC = {b"PAR1": ".parquet", b"\x1f\x8b": ".jsonl.gz", b"PK\x03\x04": ".eval"}
 """How binary files begin, and the suffix of their format."""
 
-_spooled: list[Path] = []
-"""Files with the content of standard input, or for standard output."""
 _quiet = False
 """Whether progress, notes and advice are left out."""
+_json = False
+"""Whether a command prints one JSON document, also if it refuses a table."""
 
 
-def safe(text: object, most: int = 80) -> str:
-    """Untrusted text, printable on one line, without the credentials of a URI."""
-    return one_line(named(text), most)
-
-
-def named(text: object) -> str:
-    """A path as it was given, without the credentials of a URI."""
-    shown = without_credentials(text)
-    for path in _spooled:
-        shown = shown.replace(str(path), "-")
-    return shown
+safe, named = plain.safe, plain.named
 
 
 def be_quiet(value: bool) -> bool:
     """Leave out progress, notes and advice, or print them."""
     global _quiet  # noqa: PLW0603 (a command sets it once)
     _quiet = value
+    return value
+
+
+def be_json(value: bool) -> bool:
+    """Print one JSON document instead of text, or text."""
+    global _json  # noqa: PLW0603 (a command sets it once)
+    _json = value
     return value
 
 
@@ -118,7 +117,7 @@ def stdin_or(value: Any) -> Any:
         suffix = ".csv"
     if suffix or is_document(path):
         path = path.rename(path.with_name(f"stdin{suffix or '.json'}"))
-    _spooled.append(path)
+    plain.spooled.append(path)
     return type(value)(path)
 
 
@@ -132,7 +131,7 @@ def stdout_or(ctx: typer.Context, value: Any) -> Any:
     folder = TemporaryDirectory(prefix="ascribe-")
     suffix = ".html" if ctx.info_name == "report" else ".jsonl"
     path = Path(folder.name, f"stdout{suffix}")
-    _spooled.append(path)
+    plain.spooled.append(path)
     out.stderr = True
 
     def finish() -> None:
@@ -149,18 +148,18 @@ def stdout_or(ctx: typer.Context, value: Any) -> Any:
 
 def print_json(value: Any) -> None:
     """One JSON document on standard output; NaN and infinity, which JSON lacks, are null in it."""
-    text = json.dumps(without_nan(value), indent=2, ensure_ascii=True, allow_nan=False, default=str)
-    print(text, file=out.file)
+    shown = without_nan(value)
+    print(json.dumps(shown, indent=2, allow_nan=False, default=_plain), file=out.file)
 
 
-def wrong_call(message: str | Exception, hint: str = "", code: int = 2) -> NoReturn:
+def _plain(value: Any) -> Any:
+    """A value that JSON lacks: what it says of itself, or its text."""
+    return without_nan(value.as_dict()) if hasattr(value, "as_dict") else str(value)
+
+
+def wrong_call(what: str | Exception, hint: str = "", code: int = 2) -> NoReturn:
     """Print what is wrong with the call and what to do, and exit."""
-    if isinstance(message, Exception):
-        if isinstance(message, AscribeError):
-            hint = hint or safe(message.hint, 1_000)
-            message = message.problem
-        message = safe(message, 1_000)
-    fail(message, hint, code)
+    plain.fail(what, hint, code)
 
 
 def check_suffix(path: Path) -> None:
@@ -200,24 +199,28 @@ def find_own_code(*names: str) -> None:
 
 
 @contextmanager
-def exits(
-    file: str | Path, *, as_json: bool = False, out: str | Path | None = None
-) -> Iterator[None]:
-    """Exit with a message for what goes wrong inside.
+def exits(file: str | Path, out: str | Path | None = None, hint: str = "") -> Iterator[None]:
+    """Say which file an error inside is about: the one that is read, or the one that is written.
 
-    With code 1 if the rollouts are refused; with code 2 if a file cannot be opened or written, or
-    something else that the call named is not there.
+    Exits with code 2 if a file cannot be opened or written, or something else that the call named
+    is not there. A table that is refused ends the command with code 1.
     """
     try:
         yield
     except TableError as error:
-        refuse(error, as_json=as_json, file=getattr(error, "path", file))
-    except BrokenPipeError:
+        refuse(error, getattr(error, "path", file))
+    except (AscribeError, BrokenPipeError):
         raise
     except OSError as error:
         path = error.filename if isinstance(error.filename, str) else out or file
-        verb = "open" if out is None else "open or write"
-        wrong_call(f"cannot {verb} {safe(path)}: {error.strerror or error}")
+        verb = "open" if out is None else "write" if out == file else "open or write"
+        if isinstance(error, FileNotFoundError) and Path(path).parent.is_dir():
+            beside = [each.name for each in Path(path).parent.iterdir()]
+            plain_names = [name for name in beside if quote(name) == name]  # no hint runs another's
+            hint = hint or nearest(Path(path).name, plain_names).strip()
+        wrong_call(f"cannot {verb} {safe(path)}: {safe(error.strerror or error, 200)}", hint)
+    except ModuleNotFoundError as error:
+        wrong_call(error, hint or (f"pip install {error.name}" if error.name else ""))
     except (ImportError, ValueError) as error:
         wrong_call(error)
 
@@ -225,14 +228,11 @@ def exits(
 @contextmanager
 def written(path: Path) -> Iterator[None]:
     """Exit with code 2 if this file or folder cannot be written inside."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        wrong_call(f"cannot write {safe(path)}: {error.strerror or error}")
-    except TableError as error:
-        wrong_call(f"cannot write {safe(path)}: {safe(error.problems[0].detail, 400)}")
+    with exits(path, path):
+        try:
+            yield
+        except TableError as error:
+            wrong_call(f"cannot write {safe(path)}: {safe(error.problems[0].detail, 400)}")
 
 
 def settings(texts: list[str], form: str = "--set takes name=value") -> dict[str, Any]:
@@ -241,7 +241,7 @@ def settings(texts: list[str], form: str = "--set takes name=value") -> dict[str
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            wrong_call(f"{form}, not '{safe(text)}'")
+            wrong_call(f"{form}, not '{safe(text)}'", "write the name, = and the value: gamma=0.9")
         try:
             values[name] = json.loads(value)
         except ValueError:
@@ -273,63 +273,82 @@ def refuse_columns(columns: Sequence[str]) -> None:
         wrong_call("--column needs a table that fits into --memory")
 
 
-def refuse(error: TableError, *, as_json: bool, file: str | Path) -> NoReturn:
+def refuse(error: TableError, file: str | Path) -> NoReturn:
     """Print why the rollouts were refused, and exit with code 1."""
-    if as_json:
+    if _json:
         worst = max((problem.severity for problem in error.problems), default=Severity.FATAL)
-        print_json(
-            {
-                "file": named(file),
-                "refused": True,
-                "worst": worst.name.lower(),
-                "problems": [problem.as_dict() for problem in error.problems],
-            }
-        )
-    else:
-        for problem in error.problems:
-            numbers = ", ".join(f"{int(row):,}" for row in problem.rows[:3])
-            more = f" and {problem.row_count - 3:,} more" if problem.row_count > 3 else ""
-            rows = f"{'row' if problem.row_count == 1 else 'rows'} {numbers}{more} of "
-            where = f"{rows if numbers else ''}{safe(file, 300)}"
-            what = f"{safe(problem.detail, 300)} ({problem.kind.label}), {where}"
-            tell_error(what, safe(problem.advice, 1_000))
-        if error.fields:
-            err.print(fields_table(error.fields))
-        err.print(Text(f"{safe(file, 300)}: refused; nothing was computed."), soft_wrap=True)
+        problems = [problem.as_dict() for problem in error.problems]
+        about = {"file": named(file), "refused": True, "worst": worst.name.lower()}
+        print_json(about | {"problems": problems})
+        raise typer.Exit(1)
+    for problem in error.problems:
+        numbers, shown = _rows(problem), safe(file, 300)
+        rows = f"{'row' if problem.row_count == 1 else 'rows'} {numbers} of " if numbers else ""
+        what = f"{safe(problem.detail, 300)} ({problem.kind.label}), {rows}{shown}"
+        plain.tell_error(what, safe(problem.advice, 1_000))
+    if error.fields:
+        title = "The first record"
+        err.print(table_of(("field", "type", "value"), error.fields, title=title, most=80))
+    err.print(Text(f"{safe(file, 300)}: refused; nothing was computed."), soft_wrap=True)
     raise typer.Exit(1)
 
 
-def fields_table(fields: Sequence[tuple[str, str, str]]) -> Table:
-    """The fields of a record, with their types and the beginnings of their values."""
-    table = Table("field", "type", "value", title="The first record")
-    for path, kind, value in fields:
-        table.add_row(safe(path), kind, safe(value))
-    return table
-
-
-def problem_table(problems: Any) -> Table:
-    """A table of problems, worst first, with the first rows of each and what to do."""
-    table = Table(show_lines=False, expand=False)
-    table.add_column("problem", no_wrap=True)
-    for name in ("found", "rows", "what to do"):
-        table.add_column(name, overflow="fold")
-    for problem in problems:
-        style = STYLES[problem.severity]
-        rows = ", ".join(str(int(row)) for row in problem.rows[:3])
-        more = f", … ({problem.row_count:,})" if problem.row_count > 3 else ""
-        table.add_row(
-            Text(f"{problem.kind.label}\n{problem.severity.name.lower()}", style=style),
-            Text(safe(problem.detail, 300)),
-            Text(rows + more),
-            Text(safe(problem.advice, 1_000)),
+def print_problems(problems: Iterable[Problem]) -> None:
+    """Print problems, worst first, with the first rows of each and what to do."""
+    rows = [
+        (
+            Text(
+                f"{problem.kind.label}\n{problem.severity.name.lower()}", STYLES[problem.severity]
+            ),
+            safe(problem.detail, 300),
+            _rows(problem),
+            safe(problem.advice, 1_000),
         )
+        for problem in problems
+    ]
+    if rows:
+        headings = ("problem", "found", "rows", "what to do")
+        out.print(table_of(headings, rows, whole=("problem",)))
+
+
+def _rows(problem: Problem) -> str:
+    """The first rows of a problem, and how many more there are."""
+    more = f" and {problem.row_count - 3:,} more" if problem.row_count > 3 else ""
+    return ", ".join(f"{int(row):,}" for row in problem.rows[:3]) + more
+
+
+def table_of(
+    headings: Sequence[str],
+    rows: Iterable[Iterable[object]],
+    *,
+    right: Collection[str] = (),
+    whole: Collection[str] = (),
+    most: int = 400,
+    **look: Any,
+) -> Table:
+    """A table to print; texts of others are made safe.
+
+    Args:
+        headings: of the columns; with empty ones alone, none are shown.
+        rows: a cell for each heading: a ``Text`` as it is, anything else up to ``most`` characters.
+        right: columns of numbers, at the right.
+        whole: columns that are not broken into lines, as those of numbers are not.
+        most: characters of a cell.
+        **look: as for ``rich.table.Table``.
+    """
+    table = Table(show_header=any(headings), **look)
+    for heading in headings:
+        justify: Literal["right", "left"] = "right" if heading in right else "left"
+        no_wrap = heading in right or heading in whole
+        table.add_column(Text(heading), justify=justify, no_wrap=no_wrap, overflow="fold")
+    for row in rows:
+        table.add_row(*(c if isinstance(c, Text) else Text(safe(c, most)) for c in row))
     return table
 
 
 def open_rollouts(
     file: Path,
     *,
-    as_json: bool,
     wanted: Callable[[str], bool] = lambda _: True,
     columns: Sequence[str] = (),
     **sessions: Unpack["SessionOptions"],
@@ -338,7 +357,7 @@ def open_rollouts(
     from ascribe.sessions.reading import Imported, read
 
     renamed = column_names(columns)
-    with exits(file, as_json=as_json), progress(f"reading {safe(file.name, 40)}") as report:
+    with exits(file), progress(f"reading {safe(file.name, 40)}") as report:
         rollouts = read(file, report, wanted, renamed, **sessions)
     if isinstance(rollouts, Imported):
         print_note(f"{safe(file)}: {rollouts.sentence()}")
@@ -353,28 +372,44 @@ def print_balance(balance: Balance | None) -> None:
     if balance is None:
         return
     if balance.left_out:
-        err.print(Text(safe(balance.sentence, 1_000), style="yellow"))
+        say(balance.sentence, "yellow", console=err)
     for each in balance.details():
         print_note(each)
 
 
+def say(text: object, style: str = "", *, console: Console | None = None) -> None:
+    """Print a text, in which there may be texts of others; a command is not broken into lines."""
+    line = Text(safe(text, 2_000), style=style)
+    (console or out).print(line, soft_wrap=": ascribe " in line.plain)
+
+
+def print_sentence(found: "Decisions") -> None:
+    """The most certain decision, and what to do."""
+    say(found.sentence, "bold")
+    if found.advice:
+        say(found.advice)
+
+
 def print_note(text: str, style: str = "dim") -> None:
-    """Print what was understood on standard error; a command is not broken into lines."""
+    """Print what was understood on standard error, unless ``--quiet``."""
     if not _quiet:
-        err.print(Text(safe(text, 2_000), style=style), soft_wrap=": ascribe " in text)
+        say(text, style, console=err)
 
 
 def print_wrote(path: object, more: str = "") -> None:
     """Print where the result is, unless that is standard output."""
-    if not _quiet and (shown := safe(path)) != "-":
-        out.print(Text(f"Wrote {shown}{more}.", style="green"))
+    if safe(path) != "-":
+        print_summary(f"Wrote {safe(path)}{more}.", "green")
 
 
-def print_summary(*lines: Any) -> None:
-    """Print what is worth knowing about a result that is in a file."""
-    for line in lines:
-        if not _quiet:
-            out.print(line)
+def print_summary(shown: str | Table, style: str = "dim") -> None:
+    """Print what is worth knowing about a result, unless ``--quiet``."""
+    if _quiet:
+        return
+    if isinstance(shown, str):
+        say(shown, style)
+    else:
+        out.print(shown)
 
 
 @contextmanager

@@ -1,23 +1,24 @@
 """``ascribe show``: one trajectory with its credit, as a coloured table."""
 
 import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from rich.table import Table
 from rich.text import Text
 from typer import Option
 
 from ascribe.cli import options, screen
-from ascribe.cli.credit import make_recipe, print_notes
 from ascribe.estimators import DEFAULT
 from ascribe.estimators.assign import assign
 from ascribe.estimators.credit import credit_arrays, credit_columns
+from ascribe.estimators.events import why_costly
 from ascribe.groups.responses import readable
 from ascribe.sessions.reading import SessionOptions
 from ascribe.steps.arrays import Ints
 from ascribe.steps.files import Rollouts, is_credit_column
+from ascribe.steps.problems import TableError, counted
 from ascribe.steps.table import KNOWN_COLUMNS, StepTable
 
 
@@ -52,12 +53,11 @@ def show(
     """
     rollouts = screen.open_rollouts(
         file,
-        as_json=as_json,
         wanted=lambda name: name in KNOWN_COLUMNS or is_credit_column(name),
         columns=columns,
         **sessions,
     )
-    credit = _credit(rollouts, file, recipe, preset, parameters, as_json=as_json)
+    credit = _credit(rollouts, file, recipe, preset, parameters)
     rows = _rows(rollouts.table, trajectory)
     steps = rollouts.table.take(rows).to_dicts()
     for step, row in zip(steps, rows.tolist(), strict=True):
@@ -65,11 +65,23 @@ def show(
     if as_json:
         screen.print_json(steps)
         return
-    screen.out.print(_table(steps, list(credit)))
-    more = rollouts.table.trajectory.values.size - 1
-    if more > 0:
-        others = "trajectory" if more == 1 else "trajectories"
-        screen.print_summary(Text(f"{more:,} more {others}; choose one with --trajectory.", "dim"))
+    _print(steps, list(credit))
+    _say_why(rollouts.table, rows, [step.get("advantage") for step in steps])
+    if more := rollouts.table.trajectory.values.size - 1:
+        others = counted(more, "more trajectory")
+        screen.print_summary(f"{others}; choose one with --trajectory.")
+
+
+def _say_why(table: StepTable, rows: Ints, credit: list[object]) -> None:
+    """Print why the step with the lowest credit is suspect, if that is known."""
+    known = [float(x) if isinstance(x, int | float) else math.nan for x in credit]
+    given = np.array(known, np.float64)
+    if not np.nanmin(given, initial=0.0) < np.nanmax(given, initial=-math.inf):
+        return
+    row = int(rows[np.nanargmin(given)])
+    with suppress(TableError):  # the credit in the file may be of rows that have none
+        if why := why_costly(table, row):
+            screen.say(f"Step {table.step[row]} has the lowest credit: {why}.")
 
 
 def _credit(
@@ -78,8 +90,6 @@ def _credit(
     name: str | None,
     preset: str | None,
     parameters: list[str],
-    *,
-    as_json: bool,
 ) -> dict[str, list[object]]:
     """The credit columns of the whole table: computed, or read from the file."""
     if name is None and preset is None and not parameters and rollouts.credit.num_columns:
@@ -87,10 +97,11 @@ def _credit(
             return {c: rollouts.credit.column(c).to_pylist() for c in rollouts.credit.column_names}
         except (ValueError, OverflowError):  # times that Python cannot hold
             screen.wrong_call("the credit in the file has no numbers", "compute one with --recipe")
-    estimator = make_recipe(name or DEFAULT, preset, parameters)
-    with screen.exits(file, as_json=as_json):
+    estimator = options.make_recipe(name or DEFAULT, preset, parameters)
+    with screen.exits(file):
         credit = assign(rollouts.table, estimator, "keep").credit
-    print_notes(credit.notes)
+    for note in credit.notes:
+        screen.print_note(note, "yellow")
     return {name: c.to_pylist() for name, c in credit_columns(credit_arrays(credit)).items()}
 
 
@@ -115,42 +126,37 @@ def _rows(table: StepTable, trajectory: str | None) -> Ints:
     return rows[np.lexsort((table.step[rows], iteration[rows], padding[rows]))]
 
 
-def _table(steps: list[dict[str, object]], credit: list[str]) -> Table:
+def _print(steps: list[dict[str, object]], credit: list[str]) -> None:
     named = [key for key in ("group", "trajectory") if steps[0][key] is not None]
     title = ", ".join(f"{key} {screen.safe(steps[0][key], 40)}" for key in named)
-    advantages = [name for name in credit if name.startswith("advantage")]
-    table = Table(title=Text(title))
+    advantages = {
+        name: screen.safe(name.removeprefix("advantage_"), 30)
+        for name in credit
+        if name.startswith("advantage")
+    }
+    reasons = [name for name in credit if name.startswith("reason")]
     keys = [key for key in ("iteration", "step") if key in steps[0]]
-    for key in keys:
-        table.add_column(key, justify="right")
-    table.add_column("state", max_width=40)
-    table.add_column("action", max_width=40)
-    table.add_column("reward", justify="right")
-    for name in advantages:
-        heading = screen.safe(name.removeprefix("advantage_"), 30)
-        table.add_column(Text(heading), justify="right")
-    table.add_column("reason", no_wrap=True)
+    numbers = (*keys, "reward", *advantages.values())
+    rows = []
     for step in steps:
-        cells = [_cell(step[name]) for name in advantages]
-        reason = ", ".join(
-            dict.fromkeys(
-                screen.safe(step[name], 30)
-                for name in credit
-                if name.startswith("reason") and step[name] != "credited"
+        because = dict.fromkeys(
+            screen.safe(step[name], 30) for name in reasons if step[name] != "credited"
+        )
+        action = screen.safe(readable(str(step["action"])), 40)
+        rows.append(
+            (
+                *(step[key] for key in keys),
+                screen.safe(step["state"], 40),
+                Text(action, style="strike" if step.get("valid") is False else ""),
+                f"{step['reward']:g}",
+                *(_cell(step[name]) for name in advantages),
+                Text(", ".join(because), style="dim"),
             )
         )
-        state = screen.safe(step["state"], 40)
-        action = screen.safe(readable(str(step["action"])), 40)
-        invalid = step.get("valid") is False
-        table.add_row(
-            *(str(step[key]) for key in keys),
-            Text(state),
-            Text(action, style="strike" if invalid else ""),
-            f"{step['reward']:g}",
-            *cells,
-            Text(reason, style="dim"),
-        )
-    return table
+    headings = (*keys, "state", "action", "reward", *advantages.values(), "reason")
+    screen.out.print(
+        screen.table_of(headings, rows, right=numbers, whole=("reason",), title=Text(title))
+    )
 
 
 def _cell(value: object) -> Text:

@@ -5,8 +5,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
-from rich.table import Table
-from rich.text import Text
 from typer import Option
 
 from ascribe.cli import options, screen
@@ -66,8 +64,8 @@ def states(
     if out is not None:
         screen.check_suffix(out)
         screen.keep_inputs([file], [out], force=force)
-    rollouts = screen.open_rollouts(file, as_json=as_json, columns=columns, **sessions)
-    with screen.exits(file, as_json=as_json):
+    rollouts = screen.open_rollouts(file, columns=columns, **sessions)
+    with screen.exits(file):
         if len(rollouts.table) == 0:
             raise TableError(check(rollouts.table).problems)
     table = replace(rollouts.table, state=_column(rollouts, text))
@@ -81,8 +79,7 @@ def states(
     if as_json:
         found = {"key": asdict(key), "rules": [each._asdict() for each in tried]}
         found |= {"before": asdict(before), "after": asdict(after)}
-        balance = rollouts.balance and rollouts.balance.as_dict()
-        about = {"file": screen.named(file), "rows": len(table), "balance": balance}
+        about = {"file": screen.named(file), "rows": len(table), "balance": rollouts.balance}
         screen.print_json(about | found)
         return
     _print(file, len(table), key, tried, before, after)
@@ -110,31 +107,31 @@ def _print(
     before: KeyQuality,
     after: KeyQuality,
 ) -> None:
-    if tried:
-        rules = Table()
-        for name in ("rule", "", "rows alone", "returns predicted", "because"):
-            rules.add_column(name)
-        for each in tried:
-            changes = [" → ".join(map(_percent, pair)) for pair in (each.alone, each.predicts)]
-            kept = "kept" if each.kept else "refused"
-            rules.add_row(Text(screen.safe(each.rule)), kept, *changes, Text(each.why))
-        screen.out.print(rules)
+    rows_of = [
+        (
+            each.rule,
+            "kept" if each.kept else "refused",
+            *(" → ".join(map(_percent, pair)) for pair in (each.alone, each.predicts)),
+            each.why,
+        )
+        for each in tried
+    ]
+    if rows_of:
+        headings = ("rule", "", "rows alone", "returns predicted", "because")
+        screen.out.print(screen.table_of(headings, rows_of))
     if key == StateKey():
-        screen.out.print(Text(f"{screen.safe(file)}: nothing to remove or to sort."))
+        screen.say(f"{screen.safe(file)}: nothing to remove or to sort.")
     else:
-        proposed = screen.safe(", ".join(key.rules), 400)
-        screen.out.print(Text(f"Proposed key, with the rules: {proposed}"))
-    table = Table()
-    for name in ("", "before", "after"):
-        table.add_column(name, justify="right" if name else "left")
+        screen.say(f"Proposed key, with the rules: {', '.join(key.rules)}")
+    measures = []
     for name, meaning in MEANINGS.items():
         values = [getattr(quality, name) for quality in (before, after)]
         if name == "states":
-            table.add_row(meaning, *(f"{value:,}" for value in values))
+            measures.append((meaning, *(f"{value:,}" for value in values)))
         elif not all(map(math.isnan, values)):
-            table.add_row(meaning, *map(_percent, values))
-    screen.out.print(table)
-    screen.out.print(Text(f"{counted(rows, 'row')}.", style="dim"))
+            measures.append((meaning, *map(_percent, values)))
+    screen.out.print(screen.table_of(("", "before", "after"), measures, right=("before", "after")))
+    screen.say(f"{counted(rows, 'row')}.", "dim")
 
 
 def _percent(share: float) -> str:

@@ -8,33 +8,34 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ascribe.decisions.attempts import Attempts, Outcome, Scope, attempts, without
+from ascribe.decisions.attempts import (
+    Attempts,
+    attempts,
+    without,
+)
+from ascribe.decisions.attempts import (
+    Outcome as Outcome,
+)
+from ascribe.decisions.attempts import (
+    Scope as Scope,
+)
 from ascribe.decisions.contrasts import LEVEL, sessions_needed
-from ascribe.decisions.decision import CONSEQUENCES, FORK, Decision, Side, amount, certainty, rated
+from ascribe.decisions.decision import EVENT, FORK, Decision, Side, amount, certainty, rated
+from ascribe.decisions.findings import findings
 from ascribe.decisions.forks import forks
-from ascribe.decisions.kinds import kinds
 from ascribe.estimators import RECIPES
 from ascribe.groups.keys import keyed, propose, tools_before
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Brief, Ints, Objects
 from ascribe.steps.check import starts_of
+from ascribe.steps.errors import InputError
 from ascribe.steps.files import Rollouts
 from ascribe.steps.hints import option
 from ascribe.steps.problems import ProblemKind, Severity, TableError, counted, one_line
 from ascribe.steps.select import select
 from ascribe.steps.table import StepTable
 
-__all__ = [
-    "LEVEL",
-    "By",
-    "Decision",
-    "Decisions",
-    "Outcome",
-    "Scope",
-    "Side",
-    "decisions_of",
-    "find_decisions",
-]
+__all__ = ["Decision", "Decisions", "Side", "find_decisions"]
 
 By = Literal["text", "key", "cluster"]
 """What one state is."""
@@ -50,7 +51,6 @@ NONE_ALIKE = (
 )
 MOST_VERSIONS, MOST_NAMED = 12, 8
 """Versions that a note lists, those with the most sessions, and tasks."""
-CONSEQUENCE = "Length and giving up may follow from how a session went as well as decide it."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,7 +58,7 @@ class Decisions(Brief):
     """The decisions of a table.
 
     Attributes:
-        decisions: forks and kinds, the most certain first.
+        decisions: forks and findings, the most certain first.
         sessions: how many sessions were compared.
         tasks: how many tasks they attempted.
         success: mean over tasks of the share of attempts that won.
@@ -93,8 +93,8 @@ class Decisions(Brief):
         return tuple(each for each in self.decisions if each.kind == FORK)
 
     @property
-    def kinds(self) -> tuple[Decision, ...]:
-        """Decisions of a kind, pooled over states and tasks."""
+    def findings(self) -> tuple[Decision, ...]:
+        """Events that separate won from lost attempts, over states and tasks."""
         return tuple(each for each in self.decisions if each.kind != FORK)
 
     @property
@@ -128,26 +128,16 @@ class Decisions(Brief):
         if self.decisions and math.isnan(self.decisions[0].p) and not self.decisions[0].doubt:
             which = "this task" if self.decisions[0].tasks == 1 else "these tasks"
             return f"Sample more attempts of {which}: so few cannot tell."
-        if self.decisions and self.decisions[0].apart:
-            return f"Name states that recur, such as with {option('by', 'key')}."
         if self.sessions == self.tasks:
             return "Let the agent try some tasks several times."
         return ""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {
-            "sentence": self.sentence,
-            "advice": self.advice,
-            "sessions": self.sessions,
-            "tasks": self.tasks,
-            "success": self.success,
-            "untested": self.untested,
-            "decisions": [each.as_dict() for each in self.decisions],
-            "notes": list(self.notes),
-            "unlike": list(self.unlike),
-            "missing": list(self.missing),
-        }
+        told = ("sentence", "advice", "sessions", "tasks", "success", "untested", "decisions")
+        values = {name: getattr(self, name) for name in (*told, "notes", "unlike", "missing")}
+        values["decisions"] = [each.as_dict() for each in self.decisions]
+        return {n: list(v) if isinstance(v, tuple) else v for n, v in values.items()}
 
 
 class Usable(NamedTuple):
@@ -205,34 +195,6 @@ def _sessions(table: StepTable) -> Counter[str]:
     return Counter(str(table.group.values[code]) for code in sessions[0] if code >= 0)
 
 
-def decisions_of(
-    rollouts: Rollouts, *, by: By = "text", scope: Scope = "task", outcome: Outcome = "return"
-) -> Decisions:
-    """The decisions of a file of rollouts, or of sessions.
-
-    Args:
-        rollouts: the file, read.
-        by: what one state is: an equal text, an equal canonical key, or a cluster.
-        scope: see ``decisions``.
-        outcome: see ``decisions``.
-
-    Raises:
-        TableError: if no group of the file can be compared.
-    """
-    part = usable(rollouts)
-    kept = part.rollouts
-    states = state_labels(kept.table, by)
-    found = find_decisions(
-        kept.table,
-        won=kept.flag("won"),
-        rewritten=kept.flag("rewritten"),
-        states=states,
-        scope=scope,
-        outcome=outcome,
-    )
-    return replace(found, notes=(*found.notes, *part.notes), missing=part.lost)
-
-
 def state_labels(table: StepTable, by: By) -> Ints | None:
     """The label of each row's state; None for equal texts."""
     if by == "text":
@@ -247,8 +209,9 @@ def state_labels(table: StepTable, by: By) -> Ints | None:
 
 
 def find_decisions(
-    table: StepTable,
+    table: StepTable | Rollouts,
     *,
+    by: By = "text",
     won: Bools | None = None,
     states: Ints | None = None,
     scope: Scope = "task",
@@ -256,12 +219,14 @@ def find_decisions(
     rewritten: Bools | None = None,
     rng: np.random.Generator | None = None,
 ) -> Decisions:
-    """The decisions of a table: what followed where sessions decided differently.
+    """What separates the attempts that won from those that lost, as ``ascribe decisions`` says it.
 
     Args:
-        table: the steps, without fatal problems.
+        table: what ``ascribe.read`` gave, whose sessions without a reward are left out; or a table
+            of steps, each with a reward.
+        by: what one state is: an equal text, an equal canonical key, or a cluster.
         won: whether the task was done after each row; by default a return above 0 wins.
-        states: label of each row's state, -1 for none; by default equal texts are one state.
+        states: label of each row's state, -1 for none, in place of ``by``.
         scope: ``task`` compares attempts at one task; ``batch`` also looks for equal states in
             different tasks.
         outcome: compare sessions by their ``return``, or by whether they ``won``.
@@ -269,14 +234,23 @@ def find_decisions(
         rng: source of randomness; by default one with the seed 0.
 
     Raises:
-        TableError: for a table whose rows cannot be put in order.
+        TableError: if no group can be compared, or the rows of a table cannot be put in order.
 
     Example:
         >>> from ascribe.decisions import find_decisions
         >>> find_decisions(table).sentence.partition(".")[0]
         'No decision is certain yet'
     """
+    if isinstance(table, Rollouts):
+        if not (won is None and states is None and rewritten is None):
+            raise InputError("won, states and rewritten go with a table", hint="pass its table")
+        part = usable(table)
+        flags: Any = {name: part.rollouts.flag(name) for name in ("won", "rewritten")}
+        settings: Any = {"by": by, "scope": scope, "outcome": outcome, "rng": rng}
+        known = find_decisions(part.rollouts.table, **flags, **settings)
+        return replace(known, notes=(*known.notes, *part.notes), missing=part.lost)
     rng = np.random.default_rng(0) if rng is None else rng
+    states = state_labels(table, by) if states is None else states
     options: Any = {"won": won, "states": states, "rewritten": rewritten, "outcome": outcome}
     whole = tried = attempts(table, scope=scope, **options)
     steps = whole.steps
@@ -293,9 +267,7 @@ def find_decisions(
     if whole.spread == 0:
         notes.append(f"Every session earned {whole.outcome[0]:.3g}.")
     notes += _about_versions(whole)
-    found = _settled(found + kinds(tried, rng))
-    if any(each.kind in CONSEQUENCES for each in found):
-        notes.append(CONSEQUENCE)
+    found = _settled(found + findings(tried, rng))
     copies = tried.twins[1]
     if copies.any():
         notes.append(
@@ -304,7 +276,7 @@ def find_decisions(
         )
     if copies.any() and any(each.certain for each in found):
         once = without(tried, copies, scope=scope, **options)
-        surely = {_what(each) for each in _settled(forks(once, rng)[0] + kinds(once, rng))}
+        surely = {_what(each) for each in _settled(forks(once, rng)[0] + findings(once, rng))}
         found = [replace(e, copied=e.certain and _what(e) not in surely) for e in found]
     ordered = sorted(found, key=certainty)
     success = np.bincount(steps.group_of_trajectory, whole.won) / whole.group_sizes
@@ -324,11 +296,19 @@ def _settled(found: Sequence[Decision]) -> list[Decision]:
     """Decisions with their false discovery rates.
 
     What is not claimed must not make it easier for others to be found, so it has its own rates.
+    Findings ended with the first that is none, so that their p values are rates; forks and findings
+    share the level.
     """
-    families = ([each for each in found if bool(each.doubt) is doubt] for doubt in (False, True))
+    events = [replace(each, q=each.p) for each in found if each.kind == EVENT]
+    states = [each for each in found if each.kind == FORK]
+    families = ([each for each in states if bool(each.doubt) is doubt] for doubt in (False, True))
     claimed, doubted = map(rated, families)
     tests = sum(not math.isnan(each.p) for each in claimed)
-    return [replace(each, more=_more(each, tests)) for each in claimed] + doubted
+    parts = 1 + bool(tests and events)
+    claimed = [replace(each, q=float(np.minimum(each.q * parts, 1.0))) for each in events + claimed]
+    return [
+        replace(e, more=_more(e, parts * (tests if e.kind == FORK else 1))) for e in claimed
+    ] + doubted
 
 
 def _more(decision: Decision, tests: int) -> int | None:

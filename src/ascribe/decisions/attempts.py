@@ -1,6 +1,5 @@
 """What decisions are compared by: the sessions of a table, their outcomes and their steps."""
 
-import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -8,10 +7,10 @@ from typing import Any, Literal
 import numpy as np
 
 from ascribe.decisions.residuals import strata
-from ascribe.estimators.diagnostics import TEXT, tool_of
+from ascribe.groups.events import Calls, read_calls
 from ascribe.groups.exact import exact
 from ascribe.steps import segments
-from ascribe.steps.arrays import Bools, Floats, Ints, Objects
+from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.check import Arranged, arrange, no_response, twins
 from ascribe.steps.returns import episode_outcome
 from ascribe.steps.table import StepTable
@@ -20,9 +19,6 @@ Scope = Literal["task", "batch"]
 """What may be compared: attempts at one task, or all sessions that met the same state."""
 Outcome = Literal["return", "won"]
 """What sessions are compared by."""
-
-MOST_VERBS = 30
-"""Commands are told apart by their first word if there are at most so many of these."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +37,6 @@ class Attempts:
             and the scope is ``batch``.
         state: label of each step's state, -1 for none; equal states of two tasks differ, or with
             the scope ``batch`` those of two families.
-        tool: number of the tool that each step calls, in ``tools``.
-        tools: names of the tools, or first words of commands.
-        calls: whether these are tools.
         rewritten: whether the context was rewritten after each step, such as by a summary.
         silent: whether each step stands for a session without a response.
         across: whether sessions of different tasks are compared.
@@ -58,9 +51,6 @@ class Attempts:
     versions: tuple[str, ...]
     stratum: Ints
     state: Ints
-    tool: Ints
-    tools: Objects
-    calls: bool
     rewritten: Bools
     silent: Bools
     across: bool
@@ -77,15 +67,21 @@ class Attempts:
         return segments.size(self.steps.group_of_trajectory, self.steps.group_count)
 
     @cached_property
+    def calls(self) -> Calls:
+        """What the steps call."""
+        return read_calls(self.table)
+
+    @cached_property
     def ends(self) -> tuple[Bools, Bools]:
         """Whether each step is the last of its session; and whether no call follows.
 
         Neither is said of a session that a limit cut.
         """
         last = np.append(self.steps.trajectory[1:] != self.steps.trajectory[:-1], True)
-        if not self.calls:
+        calls = np.bincount(self.calls.place, minlength=last.size)
+        if not calls.any():
             return last & ~self.steps.truncated, last & ~self.steps.truncated
-        called = np.append(0, np.cumsum(self.tools[self.tool] != TEXT))
+        called = np.append(0, np.cumsum(calls))
         after = called[np.flatnonzero(last)[self.steps.trajectory] + 1] - called[1:]
         return last & ~self.steps.truncated, (after == 0) & ~self.steps.truncated
 
@@ -141,12 +137,6 @@ def attempts(
         stratum = stratum if count > steps.group_count else family
     label = np.where(silent, -1, steps.state if states is None else states[steps.rows])
     state = exact(within[steps.trajectory], label, int(label.max(initial=-1)) + 1).labels
-    names = [tool_of(text) for text in table.action.values]
-    calls = set(names) != {TEXT}
-    if not calls:
-        words = [_first_word(text) for text in table.action.values]
-        names = words if 1 < len(set(words)) <= MOST_VERBS else names
-    tools, number = np.unique(np.array([*names, TEXT], dtype=object), return_inverse=True)
     compared = returns if outcome == "return" else has_won.astype(np.float64)
     return Attempts(
         table=table,
@@ -157,9 +147,6 @@ def attempts(
         versions=versions,
         stratum=stratum,
         state=state,
-        tool=number[table.action.codes[steps.rows]],
-        tools=tools,
-        calls=calls,
         rewritten=np.zeros(steps.rows.size, dtype=np.bool_)
         if rewritten is None
         else rewritten[steps.rows],
@@ -190,8 +177,3 @@ def _versions(table: StepTable, steps: Arranged) -> tuple[Ints | None, tuple[str
     if len(names) < 2:
         return None, ()
     return np.where(unknown, len(names) - 1, column.codes), tuple(names)
-
-
-def _first_word(text: str) -> str:
-    match = re.match(r"\s*([\w./-]{1,30})(?![\w./-])", text)
-    return match[1] if match else TEXT

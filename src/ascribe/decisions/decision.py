@@ -9,22 +9,26 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ascribe.decisions.attempts import Attempts
-from ascribe.decisions.contrasts import LEVEL, discovery_rate
+from ascribe.decisions.contrasts import LEVEL, Contrast, discovery_rate
 from ascribe.decisions.sides import Sides, rests_on_one
 from ascribe.groups.responses import readable
 from ascribe.steps.arrays import Ints
 from ascribe.steps.problems import counted, one_line
 
-FORK = "fork"
-CONSEQUENCES = ("length", "giving up")
-"""Kinds that may follow from how a session went as well as decide it."""
-ELSE = "something else"
-"""What sessions did if it has no name."""
+FORK, EVENT = "fork", "event"
+OTHERS = "the others"
+"""The sessions without an event."""
 ENDS = 0.2
 """A decision is an ending if at most this share of one side goes on, and so much more of the
 other."""
 LONGEST = 60
 """Characters of a state or an action in a sentence."""
+TOLD = (
+    *("kind", "task", "tasks", "state", "better", "worse", "difference", "low", "high", "p", "q"),
+    *("more", "certain", "doubt", "across", "sign", "ending", "copied", "versions", "equal"),
+    *("beside", "read", "text"),
+)
+"""What JSON tells of a decision, in this order."""
 Finding = TypeVar("Finding", bound=Any)
 """What has a p value and gets a false discovery rate: a ``Decision`` or a ``Change``."""
 
@@ -60,12 +64,7 @@ class Side:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {
-            "action": self.action,
-            "sessions": self.sessions,
-            "mean": self.mean,
-            "won": self.won,
-        }
+        return {name: getattr(self, name) for name in ("action", "sessions", "mean", "won")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +72,8 @@ class Decision:
     """Two ways to decide, compared by what the sessions that went them earned in the end.
 
     Attributes:
-        kind: ``fork`` for a state and the actions taken in it; otherwise what is compared over many
-            states and tasks: ``tool``, ``repeated call`` and so on.
+        kind: ``fork`` for a state and the actions taken in it; ``event`` for something that some
+            sessions did and others did not, over many states and tasks.
         task: the task; empty if several count.
         tasks: how many tasks count.
         state: the text of the state; empty unless it is a fork.
@@ -92,8 +91,6 @@ class Decision:
             a version at a task.
         across: whether sessions of different tasks were compared with each other, so that the
             difference may be one of tasks.
-        apart: whether some were compared that had not come to the same state, so that the
-            difference may be one of what they had seen.
         ending: whether the sessions of one side end with this step, or call nothing after it, and
             those of the other go on, so that the step may be a sign of how they went.
         copied: whether it is certain only if likely copies of sessions count as attempts.
@@ -103,6 +100,11 @@ class Decision:
         equal: how many of the sessions equal another attempt at the task in all they did and
             earned.
         binary: whether outcomes are 0 and 1.
+        sign: why an event may only show how a session was going, ``an ending``, ``a consequence of
+            an error`` or ``of what came before``; empty for a turn, and for a fork.
+        beside: how many events were found before, whose effects its difference leaves out.
+        pair: rows of two sessions of one task, to read: the better side first; or none.
+        read: the names of these sessions.
 
     Example:
         >>> from ascribe.decisions import find_decisions
@@ -128,13 +130,21 @@ class Decision:
     attempts: int = 0
     strata: int = 1
     across: bool = False
-    apart: bool = False
     ending: bool = False
     copied: bool = False
     of_version: bool = False
     versions: int = 1
     equal: int = 0
     binary: bool = False
+    sign: str = ""
+    beside: int = 0
+    pair: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
+    read: tuple[str, ...] = ()
+
+    @property
+    def turn(self) -> bool:
+        """Whether it is an event, and no mere sign of how a session was going."""
+        return self.kind == EVENT and not self.sign
 
     @property
     def certain(self) -> bool:
@@ -149,12 +159,8 @@ class Decision:
         """What else the difference may be, so that nothing is claimed; mostly empty."""
         if self.across:
             return "a difference of tasks"
-        if self.kind in CONSEQUENCES:
-            return "a consequence"
-        if self.apart:
-            return "a difference of what they had seen"
-        if self.ending:
-            return "an ending"
+        if self.sign or self.ending:
+            return self.sign or "an ending"
         if self.of_version:
             return "a difference of one version from the others"
         return "a session counted several times" if self.copied else ""
@@ -182,26 +188,43 @@ class Decision:
             ]
             return f"{where}: {first.action} won {sides[0]}, {other.action} {sides[1]}"
         verb = "won" if self.binary else "earned"
+        if self.kind == EVENT:
+            of, where = "of" if self.binary else "on average in", f"{where}, {self.event.action}"
+            first, other = self.event, first if self.event is other else other
+        else:  # weighted over situations, so that it may be no share of these sessions
+            of, verb = "on average in", f"{first.action} {verb}"
         high, low = (amount(each.mean, share=self.binary) for each in (first, other))
-        # Weighted over situations, so that it may be no share of these sessions.
         return (
-            f"{where}: {first.action} {verb} {high} on average in "
-            f"{counted(first.sessions, 'session')}, {other.action} {low} in {other.sessions:,}"
+            f"{where}: {verb} {high} {of} {counted(first.sessions, 'session')}, {other.action} "
+            f"{low} {of if self.kind == EVENT else 'in'} {other.sessions:,}"
         )
+
+    @property
+    def event(self) -> Side:
+        """The side that is told first: that of the event, or the better one of a fork."""
+        return self.worse if self.better.action == OTHERS else self.better
+
+    @property
+    def told(self) -> tuple[float, float, float]:
+        """The difference and its interval, of the side that is told first."""
+        if self.event is self.better:
+            return self.difference, self.low, self.high
+        return -self.difference, -self.high, -self.low
 
     @property
     def how_sure(self) -> str:
         """How sure it is, in words."""
         points = " points" if self.binary else ""
-        values = (self.difference, self.low, self.high)
-        size, low, high = (signed(value, points=self.binary) for value in values)
+        size, low, high = (signed(value, points=self.binary) for value in self.told)
+        points += " at the same task" if self.kind == EVENT and not self.across else ""
+        points += " beside what was found before" if self.beside else ""
         size = f"{size}{points}, 90 % interval {low} to {high}"
         equal = ""
         if self.equal:
             said = f"{self.equal:,} of the {counted(self.sessions, 'session')}"
             equal = f"; {said} equal another in all they did"
         if self.certain:
-            return f"certain ({size}, q {self.q:.2g}{equal})"
+            return f"certain{', a turn' * self.turn} ({size}, q {self.q:.2g}{equal})"
         if math.isnan(self.p):
             return "too few sessions to tell"
         if self.doubt:
@@ -213,25 +236,11 @@ class Decision:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; None for what is not known."""
-        numbers = {name: getattr(self, name) for name in ("difference", "low", "high", "p", "q")}
+        values = {name: getattr(self, name) for name in TOLD}
+        values |= {"better": self.better.as_dict(), "worse": self.worse.as_dict()}
         return {
-            "kind": self.kind,
-            "task": self.task,
-            "tasks": self.tasks,
-            "state": self.state,
-            "better": self.better.as_dict(),
-            "worse": self.worse.as_dict(),
-            **{name: value if math.isfinite(value) else None for name, value in numbers.items()},
-            "more": self.more,
-            "certain": self.certain,
-            "doubt": self.doubt,
-            "across": self.across,
-            "apart": self.apart,
-            "ending": self.ending,
-            "copied": self.copied,
-            "versions": self.versions,
-            "equal": self.equal,
-            "text": self.text,
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in (values | {"read": list(self.read)}).items()
         }
 
 
@@ -256,7 +265,7 @@ def compare(
     rng: np.random.Generator,
     tests: int = 1,
     state: str = "",
-    apart: bool = False,
+    found: Contrast | None = None,
 ) -> Decision:
     """The decision that sessions took at these places, each session at one.
 
@@ -269,17 +278,21 @@ def compare(
         rng: source of randomness.
         tests: how many comparisons this one was picked from.
         state: the text of the state.
-        apart: whether some sessions had not come to the same state.
+        found: the comparison, if it was made.
     """
     steps = attempts.steps
     session = steps.trajectory[places]
     outcome = attempts.outcome[session]
-    found = compared.contrast(outcome, rng, LEVEL / tests)
-    won = compared.means(attempts.won[session].astype(np.float64))
+    has_won, side = attempts.won[session].astype(np.float64), compared.side
+    if found is None:
+        found, won = compared.contrast(outcome, rng, LEVEL / tests), compared.means(has_won)
+    else:
+        won = float(has_won[side].mean()), float(has_won[~side].mean())
     ends = [compared.means(last[places].astype(np.float64)) for last in attempts.ends]
     spread = attempts.spread
     first_is_better = found.difference >= 0
     sides: list[Side] = []
+    ordered: list[Ints] = []
     for chosen, better, mean, share in (
         (compared.side, first_is_better, found.with_, won[0]),
         (~compared.side, not first_is_better, found.without, won[1]),
@@ -288,12 +301,19 @@ def compare(
         at = at[np.argsort(-outcome[at] if better else outcome[at], kind="stable")]
         taken = tuple(_frequent(attempts.texts(places[at]))) if kind == FORK else ()
         name, rows = names[len(sides)], steps.rows[places[at]]
-        is_named = len(sides) == 0 or len(taken) == 1 or (kind == "tool" and name != ELSE)
+        is_named = len(sides) == 0 or len(taken) == 1
         sides.append(Side(name, at.size, mean, share, is_named, rows, taken))
+        ordered.append(at)
     low, high = found.low, found.high
     if not first_is_better:
-        sides, low, high = sides[::-1], -high, -low
+        sides, ordered, low, high = sides[::-1], ordered[::-1], -high, -low
     groups = np.unique(steps.group[places])
+    # The first of a task on each side is the one to read; the task in which they differ the most.
+    one, two = (steps.group[places[at]] for at in ordered)
+    _, one, two = np.intersect1d(one, two, return_indices=True)
+    pairs = np.column_stack([ordered[0][one], ordered[1][two]])
+    pair = pairs[np.argsort(outcome[pairs[:, 1]] - outcome[pairs[:, 0]], kind="stable")[:1]].ravel()
+    pair = steps.rows[places[pair]]
     task = attempts.table.group.take(steps.rows[places[:1]]).texts()[0] or ""
     return Decision(
         kind=kind,
@@ -309,7 +329,6 @@ def compare(
         attempts=int(attempts.group_sizes[groups].sum()),
         strata=int(compared.stratum.max()) + 1,
         across=attempts.across,
-        apart=apart,
         ending=any(is_ending(*each) for each in ends),
         of_version=compared.versions > 1
         and found.p * tests <= LEVEL
@@ -318,12 +337,19 @@ def compare(
         versions=compared.versions,
         equal=int(attempts.twins[0][session].sum()),
         binary=attempts.binary,
+        pair=pair,
+        read=tuple(name or "" for name in attempts.table.trajectory.take(pair).texts()),
     )
 
 
 def is_ending(first: float, other: float) -> bool:
     """Whether one side ends with the step and the other goes on, by the shares that end there."""
-    return max(first, other) >= 1 - ENDS and abs(first - other) >= ENDS
+    return mostly(max(first, other), min(first, other), 1 - ENDS)
+
+
+def mostly(first: float, other: float, least: float) -> bool:
+    """Whether the first share is at least this, and much more than the other."""
+    return first >= least and first - other >= ENDS
 
 
 def _frequent(texts: Sequence[str]) -> list[str]:
@@ -364,9 +390,7 @@ def certainty(decision: Decision) -> tuple[Any, ...]:
     size = decision.difference * math.sqrt(first * other / (first + other))
     return (
         not decision.certain,
-        decision.kind in CONSEQUENCES,
         not tested,
-        decision.apart,
         decision.q if tested else 0.0,
         decision.p if tested else 0.0,
         -size,

@@ -10,8 +10,9 @@ Outcomes, and columns of any kind, lose both effects by least squares. Under the
 left may be permuted inside strata.
 """
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -55,6 +56,14 @@ class NullModel:
         sums = np.add.reduceat(values[order], np.cumsum(self.size) - self.size, axis=0)
         means: Floats = sums / self.size.reshape(-1, *[1] * (values.ndim - 1))
         return means
+
+    def beside(self, column: Floats) -> "NullModel":
+        """The model with the effect of one more column."""
+        left = self.residuals(column)
+        basis = np.column_stack([self.basis, left / math.sqrt(left @ left)])
+        free = column.size - self.size.size - basis.shape[1]
+        stretch = self.stretch * math.sqrt((free + 1) / free) if free > 0 else math.inf
+        return replace(self, basis=basis, stretch=stretch * np.ones(column.size))
 
     @property
     def leverage(self) -> Floats:

@@ -70,8 +70,7 @@ class CreditedSteps(Brief):
     def advantage(self) -> Floats:
         """Of every step; 0 for those without credit."""
         values = np.zeros(self.counts.size)
-        if self.credit is not None:
-            values[self.counts] = self.credit.advantage
+        values[self.counts] = 0.0 if self.credit is None else self.credit.advantage
         return values
 
     @property
@@ -190,9 +189,8 @@ def with_first_tokens(
 
 def save_history(history: History, checkpoint: str | Path) -> None:
     """Write the carried state into a checkpoint, before the file that completes the checkpoint."""
-    folder = Path(checkpoint)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_file(folder / HISTORY, json.dumps(history))
+    Path(checkpoint).mkdir(parents=True, exist_ok=True)
+    write_file(Path(checkpoint, HISTORY), json.dumps(history))
 
 
 def load_history(recipe: Recipe, checkpoint: str | Path) -> History:
@@ -257,8 +255,7 @@ def trained_steps(
 
 def write_iteration(steps: Any, folder: str | Path, number: int) -> Path:
     """Write ``rollouts_NUMBER.parquet``."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"rollouts_{number:05d}.parquet"
+    path = Path(folder, f"rollouts_{number:05d}.parquet")
+    path.parent.mkdir(parents=True, exist_ok=True)
     write(steps, path)
     return path

@@ -32,11 +32,11 @@ def credit_metrics(credited: CreditedSteps) -> dict[str, float]:
 
 def credit_facts(credited: CreditedSteps) -> dict[str, Any]:
     """What ``joined_metrics`` needs to know of some groups of a batch."""
-    told = {"dropped": credited.dropped, "without_reward": credited.without_reward}
-    if credited.credit is None:
-        return told
-    totals, metrics = sums(credited.table, credited.credit), credited.credit.metrics
-    return {**told, "sums": totals, "metrics": metrics}
+    told: dict[str, Any] = {"dropped": credited.dropped, "without_reward": credited.without_reward}
+    if credited.credit is not None:
+        told["sums"] = sums(credited.table, credited.credit)
+        told["metrics"] = credited.credit.metrics
+    return told
 
 
 def joined_metrics(parts: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ascribe.steps.errors import InputError
-from ascribe.steps.hints import nearest, unknown
+from ascribe.steps.hints import among, unknown
 from ascribe.steps.plugins import (
     RECIPE_GROUP,
     PluginError,
@@ -134,10 +134,8 @@ def recipe(name: str, /, *, preset: str | None = None, **parameters: Any) -> "Re
     names = [parameter.name for parameter in fields(kind)]
     for parameter in parameters:
         if parameter not in names:
-            guess, listed = nearest(parameter, names), ", ".join(names)
-            raise InputError(
-                f"{name} has no parameter {parameter!r}", hint=f"{guess}it has: {listed}"
-            )
+            hint = among(parameter, names)
+            raise InputError(f"{name} has no parameter {parameter!r}", hint=hint)
     return kind(**parameters) if preset is None else kind.preset(preset, **parameters)
 
 

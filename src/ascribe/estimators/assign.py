@@ -1,5 +1,6 @@
 """From a table to its credit in one call: check it, select its groups, compute."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +65,9 @@ def assign(
     return Assignment(credit_selected(table, estimator, selection.keep, **inputs), selection)
 
 
-def credit_selected(table: StepTable, recipe: Recipe, keep: Bools, **inputs: Any) -> Credit:
+def credit_selected(
+    table: StepTable, recipe: Callable[..., Credit], keep: Bools, **inputs: Any
+) -> Credit:
     """Credit the rows ``keep``, which are whole groups; the others get the reason ``DROPPED``."""
     if keep.all():
         return recipe(table, **inputs)

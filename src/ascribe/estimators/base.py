@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_
 import numpy as np
 
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence, Term
-from ascribe.estimators.relative import Norm, Pool, Std, relative
+from ascribe.estimators.relative import Norm, Std, relative
 from ascribe.groups.actions import KEY_FUNCTIONS, ActionKeys, action_keys
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Codes8, Floats, Ints
 from ascribe.steps.check import LARGEST_REWARD, Arranged, arrange
 from ascribe.steps.errors import InputError
-from ascribe.steps.hints import nearest, page
+from ascribe.steps.hints import among, page
 from ascribe.steps.returns import PenaltyTiming, episode_return, penalties, reward_to_go
 from ascribe.steps.table import StepTable
 
@@ -121,11 +121,11 @@ class Recipe:
     @property
     def by_group(self) -> bool:
         """Whether the credit of a task group needs no other group, but those that it corrects."""
-        return self.by_group_with_pool and getattr(self, "scale", None) != "equal"
+        return self.compares_inside and getattr(self, "scale", None) != "equal"
 
     @property
-    def by_group_with_pool(self) -> bool:
-        """Whether the credit of a task group needs no more of others than what a pool joins."""
+    def compares_inside(self) -> bool:
+        """Whether a task group is compared with no other; ``scale="equal"`` may be of a batch."""
         over_batch = {"scope": ("batch",), "radius_rule": ("search", "online")}
         return self.compares_in_groups and not any(
             getattr(self, name, None) in choices for name, choices in over_batch.items()
@@ -136,13 +136,11 @@ class Recipe:
         """Whether the recipe carries state from one iteration to the next."""
         return "history" in self.inputs
 
-    def __call__(self, table: StepTable, *, pool: Pool | None = None, **inputs: Any) -> Credit:
+    def __call__(self, table: StepTable, **inputs: Any) -> Credit:
         """Credit every row of ``table``, each iteration by itself.
 
         Args:
             table: the steps.
-            pool: for a table that has some groups of a batch: joins what ``scale="equal"`` compares
-                over the batch. It is called once if the recipe has that scale, and else never.
             **inputs: further inputs, by the names in ``inputs``; an array has one entry for each
                 row.
 
@@ -162,8 +160,7 @@ class Recipe:
                 f"{self.name} needs the column {' and '.join(missing)}, which the table does not "
                 f"have; where it comes from: {page('estimators/other')}"
             )
-        pooled = {} if pool is None else {"pool": pool}
-        credit = self._compute_each(table.iterations(), inputs | pooled)
+        credit = self._compute_each(table.iterations(), inputs)
         terms = {name: term.values for name, term in credit.terms.items()}
         for name, values in {"advantage": credit.advantage, **terms}.items():
             if rows := np.flatnonzero(~np.isfinite(values))[:5].tolist():
@@ -199,7 +196,7 @@ class Recipe:
         return replace(Credit.join(parts).rows(place), metrics=metrics)
 
     def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
-        """Credit the rows of one iteration; ``inputs`` holds names of ``self.inputs``, and pool."""
+        """Credit the rows of one iteration; ``inputs`` holds names of ``self.inputs``."""
         raise NotImplementedError
 
     def notes(self, table: StepTable, inputs: dict[str, Any]) -> tuple[str, ...]:
@@ -215,11 +212,8 @@ class Recipe:
     def preset(cls, preset: str, **changes: Any) -> Self:
         """The recipe as public code computes it, with any parameter changed by name."""
         if preset not in cls.presets:
-            names = sorted(cls.presets)
-            guess, listed = nearest(preset, names), ", ".join(names) or "none"
-            raise InputError(
-                f"{cls.name} has no preset {preset!r}", hint=f"{guess}it has: {listed}"
-            )
+            hint = among(preset, sorted(cls.presets))
+            raise InputError(f"{cls.name} has no preset {preset!r}", hint=hint)
         return cls(**(cls.presets[preset] | changes))
 
     def _validate(self, name: str, hint: Any) -> None:
@@ -316,9 +310,11 @@ class Recipe:
     ) -> Term:
         """A term in the table's row order; rows that are excluded get the reason ``TRUNCATED``.
 
+        Rows without credit have the value 0, whatever ``values`` holds.
+
         Args:
             table: the steps.
-            values: value of each row, 0 where its reason is not ``CREDITED``.
+            values: value of each row.
             reason: ``Reason`` of each row.
             labels: group that each row was compared in; -1 for none.
             weight: the factor of the term.
@@ -326,10 +322,9 @@ class Recipe:
         """
         steps = arrange(table)
         excluded = self.excluded(steps)
-        if excluded.any():
-            values = np.where(excluded, 0.0, values)
-            reason = np.where(excluded, np.int8(Reason.TRUNCATED), reason)
-            labels = np.where(excluded, -1, labels)
+        reason = np.where(excluded, np.int8(Reason.TRUNCATED), reason)
+        labels = np.where(excluded, -1, labels)
+        values = np.where(reason == Reason.CREDITED, values, 0.0)
         return Term(
             values=steps.to_table_order(values, len(table), 0.0),
             reason=steps.to_table_order(reason, len(table), Reason.PADDING),

@@ -1,4 +1,4 @@
-"""BiPACE: state clusters from fingerprints (BiGPO), and credit from same-action peers (PACE).
+"""BiPACE: state clusters from fingerprints (BiGPO), and credit from their actions (PACE).
 
 Page: docs/estimators/bipace.md. Test: tests/estimators/test_bipace.py.
 """
@@ -36,7 +36,7 @@ class Branch(IntEnum):
     NONE = -1
     """The row takes no part."""
     PACE = 0
-    """From same-action peers."""
+    """Compared by action: with peers that took the same one, or another."""
     LEAVE_ONE_OUT = 1
     """Compared with the mean of the others, because it has no such peers."""
     SINGLETON = 2
@@ -122,7 +122,7 @@ def pace(
 def _explained(
     compared: Comparison, by_peers: Bools, peers: tuple[Any, ...], sentence: Sentence
 ) -> Explanation:
-    """The comparison with same-action peers where there are any, else with all others."""
+    """The comparison by action where there are such peers, else with all others."""
     others, (own, baseline, count, alike) = compared.explained(OTHERS), peers
     return Explanation(
         own=own,
@@ -203,13 +203,13 @@ class _BiPACE(BiGPO):
             )
 
     def step_terms(self, table: StepTable, groups: Groups) -> StepTerms:
-        """The step term from same-action peers, and how rows got it."""
+        """The step term from comparisons by action, and how rows got it."""
         returns, keys = self.step_returns(table), self.action_keys(table)
         labels = np.where(self.excluded(arrange(table)), -1, groups.labels)
         norm = self.norm("std") if self.step_normalise == "std" else None
         members = (labels, groups.count, keys.labels, keys.count)
         values, reason, branch, explain = pace(returns, *members, form=self.form, norm=norm)
-        self.leave_out_alone(arrange(table), labels, groups.count, values, reason)
+        self.leave_out_alone(arrange(table), labels, groups.count, reason)
         term = self.term(table, values, reason, groups.labels, weight=self.weight, explain=explain)
         mix = row_mix(branch, *members)
         return {"step": term}, {"key_share": Metric(keys.labels >= 0, empty=1.0)} | mix

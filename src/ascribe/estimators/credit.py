@@ -112,12 +112,6 @@ class Explanation(Brief):
     way: Codes8 | None = None
     alike: Ints | None = None
 
-    @property
-    def plain(self) -> Bools:
-        """Rows whose value is ``(own - baseline) / spread``."""
-        is_plain = np.array([not sentence.beyond for sentence in self.sentences])
-        return is_plain[np.zeros(self.own.size, np.int8) if self.way is None else self.way]
-
     def said(self, row: Any) -> str:
         """The sentence of a row, with its figures."""
         sentence = self.sentences[0 if self.way is None else self.way[row]]
@@ -452,27 +446,25 @@ class Credit:
         return np.equal(self.reason, Reason.CREDITED)
 
     def rows(self, rows: Ints | Bools) -> "Credit":
-        """The credit of these rows, by number or by mask."""
-        return self._changed(partial(_taken, rows=rows))
-
-    def spread(self, keep: Bools) -> "Credit":
-        """The credit of the full table: this credit at the rows ``keep``, ``DROPPED`` elsewhere."""
-        return self._changed(partial(_widened, keep=keep))
-
-    def _changed(self, change: "partial[npt.NDArray[Any]]") -> "Credit":
-        """The credit of other rows: ``change`` takes an array, and what fills up new rows."""
+        """The credit of these rows, by number or by mask; -1 is a row that was left out."""
+        numbers = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64)
+        taken = partial(_taken, rows=numbers)
         terms = {
             name: Term(
-                change(term.values, 0.0),
-                change(term.reason, Reason.DROPPED),
-                change(term.labels, -1),
+                taken(term.values, 0.0),
+                taken(term.reason, Reason.DROPPED),
+                taken(term.labels, -1),
                 term.weight,
-                partial(_explain_changed, term, change),
+                partial(_explain_rows, term, taken),
             )
             for name, term in self.terms.items()
         }
-        reason = change(self.reason, Reason.DROPPED)
-        return replace(self, advantage=change(self.advantage, 0.0), reason=reason, terms=terms)
+        reason = taken(self.reason, Reason.DROPPED)
+        return replace(self, advantage=taken(self.advantage, 0.0), reason=reason, terms=terms)
+
+    def spread(self, keep: Bools) -> "Credit":
+        """The credit of the full table: this credit at the rows ``keep``, ``DROPPED`` elsewhere."""
+        return self.rows(np.where(keep, np.cumsum(keep) - 1, -1))
 
 
 def join_notes(parts: Sequence[Sequence[str]]) -> tuple[str, ...]:
@@ -521,18 +513,12 @@ def _within(codes: npt.NDArray[Any], low: int, high: int | None) -> bool:
     return not codes.size or bool(codes.min() >= low and (high is None or codes.max() <= high))
 
 
-def _taken(values: npt.NDArray[Any], _fill: float, rows: Ints | Bools) -> npt.NDArray[Any]:
-    return values[rows]
+def _taken(values: npt.NDArray[Any], fill: float, rows: Ints) -> npt.NDArray[Any]:
+    return np.append(values, np.array(fill, values.dtype))[rows]
 
 
-def _widened(values: npt.NDArray[Any], fill: float, keep: Bools) -> npt.NDArray[Any]:
-    wide = np.full(keep.size, fill, dtype=values.dtype)
-    wide[keep] = values
-    return wide
-
-
-def _explain_changed(term: Term, change: "partial[npt.NDArray[Any]]") -> Explanation:
-    return term.explanation.mapped(lambda values: change(values, 0.0))
+def _explain_rows(term: Term, taken: "partial[npt.NDArray[Any]]") -> Explanation:
+    return term.explanation.mapped(lambda values: taken(values, 0.0))
 
 
 def _explain_joined(terms: Sequence[Term]) -> Explanation:

@@ -179,13 +179,8 @@ def sums(table: StepTable, credit: Credit) -> dict[str, Any]:
 def added(first: Any, second: Any) -> Any:
     """The sums of two parts of a table as those of both."""
     if isinstance(first, dict):
-        names = dict.fromkeys([*first, *second])
-        return {
-            name: added(first[name], second[name])
-            if name in first and name in second
-            else first.get(name, second.get(name))
-            for name in names
-        }
+        both = first.keys() & second.keys()
+        return first | second | {name: added(first[name], second[name]) for name in both}
     return first + second
 
 

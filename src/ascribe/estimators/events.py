@@ -26,7 +26,11 @@ shuffled ones, w is the same for all tools and W is 0: this is consensus.
 Page: docs/estimators/events.md. Test: tests/estimators/test_events.py.
 """
 
-from dataclasses import dataclass, replace
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -36,22 +40,32 @@ from ascribe.estimators.base import Standardising
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
 from ascribe.groups.events import (
     MOST_ERRORS,
+    MOST_VERBS,
     Calls,
     Usual,
+    Written,
     by_content,
     digests,
     folds_of,
+    generated,
     read_calls,
+    read_written,
+    settled,
 )
+from ascribe.groups.responses import Call
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.check import Arranged, arrange
 from ascribe.steps.errors import InputError
+from ascribe.steps.problems import counted, one_line
+from ascribe.steps.strict_json import loads
 from ascribe.steps.table import StepTable
 
 MOST_TOOLS = 64
 """Tools with weights of their own, the most frequent ones; the others share one."""
 MOST_VERSIONS = 64
+MOST_SHUFFLED = 20_000
+"""Sessions whose outcomes are shuffled; of more, whole tasks are taken."""
 SPREAD = 1.0
 """Precision of the weight of a tool around the mean of all tools."""
 MEAN = 4.0
@@ -129,160 +143,382 @@ Normal = tuple[Floats, Floats]
 """A mean of each coefficient, and its precision."""
 
 
+class Fit(NamedTuple):
+    """What all parts must know for their credit.
+
+    Attributes:
+        shares: factors of the learned worth of a step, and of that by consensus.
+        scale: factor of both.
+        metrics: see the page.
+        history: for the next iteration.
+    """
+
+    shares: tuple[float, float]
+    scale: float
+    metrics: dict[str, float]
+    history: dict[str, Any] | None
+
+
 class Fitted(NamedTuple):
-    """Coefficients, their curvature, and the level of each task."""
+    """Coefficients and their curvature; parts keep the levels of their tasks in ``slot``."""
 
     weights: Floats
     curvature: Floats
-    levels: Floats
+    slot: int
 
 
-def logistic(
-    columns: Floats,
-    task: Ints,
-    outcome: Floats,
-    prior: Normal,
-    start: tuple[Floats, Floats],
-) -> Fitted:
-    """A logistic regression with normal priors and a level for each task, by Newton's method.
+# What is computed of a part of the tasks. Each function takes what is kept of the part, to which it
+# may add, and what is asked, and returns arrays; those of all parts are added up or joined.
 
-    The levels are eliminated from the equations, so that the cost is linear in sessions and tasks.
+Kept = MutableMapping[str, Any]
+Asked = dict[str, Any]
+Found = dict[str, Any]
+SUMS = ("loss", "up", "inner", "level")
+Over = Callable[..., list[Found]]
+"""``over(function, asked, **of_sessions)``: a pass; of arrays, each part gets its sessions."""
 
-    Args:
-        columns: of each session.
-        task: label of the task of each session, in rising order.
-        outcome: of each session, from 0 to 1.
-        prior: of the coefficients; levels are around 0.
-        start: weights, and levels of all tasks, to begin with.
+
+def survey(kept: Kept, table: StepTable) -> Found:
+    """Keep the calls of a part as they are written; gives what other parts must know."""
+    steps, made = arrange(table), read_written(table)
+    for name in ("place", "session", "tool", "call", "refused"):
+        kept[f"written {name}"] = getattr(made, name)
+    depends = [
+        [call.name, call.arguments] if call and (generated(call) or "#" in call.arguments) else None
+        for call in made.calls
+    ]
+    texts, version = [], np.zeros(made.sessions, dtype=np.int64)
+    if table.version is not None:
+        column = table.version.take(steps.rows[steps.starts]).used()
+        texts = [str(text) for text in column.values]
+        version = np.where(column.codes < 0, len(texts), column.codes)
+    kept["written version"] = version
+    kept["texts"] = json.dumps([[*made.tools], depends, made.kind, [*texts, ""]])
+    kept["starts"], kept["trajectory"] = steps.starts, steps.trajectory
+    uses = np.bincount(made.tool, minlength=made.tools.size).tolist()
+    size = np.bincount(version, minlength=len(texts) + 1).tolist()
+    return {
+        "digest": digests(table),
+        "kind": made.kind,
+        "tools": json.dumps(dict(zip(made.tools, uses, strict=True))),
+        "versions": json.dumps({name: n for name, n in zip([*texts, ""], size, strict=True) if n}),
+        "ids": json.dumps(made.ids),
+    }
+
+
+def settle(kept: Kept, asked: Asked) -> Found:
+    """Keep the calls of a part, now that is known what other parts hold; gives nothing."""
+    names, depends, kind, versions = loads(str(kept["texts"]))
+    numbers = [kept[f"written {n}"] for n in ("place", "session", "tool", "call", "refused")]
+    if kind != asked["kind"]:
+        numbers = [values[:0] for values in numbers]
+    calls = [each and Call(*each) for each in depends]
+    tools, sessions = np.array(names, dtype=object), kept["task"].size
+    place, session, tool, call, refused = numbers
+    flags = (place, session, tool, call, refused, tools)
+    made = settled(Written(*flags, calls, {}, sessions, kind), asked["ids"])
+    column = np.array([asked["tools"].get(name, 0) for name in names], dtype=np.int64)
+    kept["tool"] = column[made.tool] if made.tool.size else made.tool
+    for name in ("place", "session", "refused", "call", "again"):
+        kept[name] = getattr(made, name)
+    version = np.array([asked["versions"].get(name, 0) for name in versions], dtype=np.int64)
+    kept["version"] = version[kept["written version"]]
+    return {}
+
+
+def settle_all(found: Sequence[Found], over: Over) -> tuple[list[str], Layout]:
+    """Settle the calls of all parts, from what ``survey`` found; gives the names of tools."""
+    kinds = {int(each["kind"]) for each in found}
+    uses, sizes, ids = Counter[str](), Counter[str](), Counter[str]()
+    for each in found:
+        sizes.update(loads(str(each["versions"])))
+        ids.update({name: 1 + several for name, several in loads(str(each["ids"])).items()})
+        if int(each["kind"]) == min(kinds):
+            uses.update(loads(str(each["tools"])))
+    too_many = min(kinds) == 1 and (2 in kinds or len(uses) > MOST_VERBS)
+    tools, names = _columns_for(Counter() if too_many else uses, MOST_TOOLS)
+    versions, many = _columns_for(sizes, MOST_VERSIONS)
+    asked = {"kind": -1 if too_many else min(kinds), "tools": tools, "versions": versions}
+    over(settle, asked | {"ids": {name for name, count in ids.items() if count > 1}})
+    return names, Layout(len(names), len(many) if len(many) > 1 else 0)
+
+
+def usual_of(kept: Kept, asked: Asked) -> Usual:
+    """How usual the calls of a part are, if its sessions won what is asked."""
+    names = ("place", "session", "tool", "call", "refused", "again")
+    arrays: dict[str, Any] = {name: kept[name] for name in names}
+    none = np.empty(0, dtype=object)
+    made = Calls(**arrays, tools=none, calls=(), sessions=asked["won"].size)
+    return Usual(made, kept["task"], asked["won"], asked["fold"], asked["folds"])
+
+
+def measure(kept: Kept, asked: Asked) -> Found:
+    """Keep the columns of sessions for each fold; gives how unusual the calls of tools are."""
+    usual, tools = usual_of(kept, asked), asked["layout"].tools
+    calls, task = usual.calls, usual.task
+    size, tool, new = calls.sessions, calls.tool, calls.new
+    known = new & (usual.others > 0)
+    key = calls.session * tools + tool
+    ranked = np.where(new, key, -1)
+    order = np.argsort(ranked, kind="stable")
+    place = np.empty(key.size, dtype=np.int64)
+    place[order] = np.arange(key.size) - np.searchsorted(ranked[order], ranked[order])
+    root = np.where(new, np.sqrt(place + 1.0) - np.sqrt(place), 0.0)
+
+    def by_tool(values: Floats) -> Floats:
+        return segments.total(values, key, size * tools).reshape(size, tools)
+
+    failed = calls.refused.astype(np.float64)
+    errors = calls.session * MOST_ERRORS + np.maximum(calls.errors - 1, 0)
+    kept["used"], kept["compared"] = by_tool(root), by_tool(root * known)
+    kept["failed"] = np.hstack(
+        [by_tool(failed), segments.total(failed, errors, size * MOST_ERRORS).reshape(size, -1)]
+    )
+    attempts = np.append(segments.size(task, int(task.max(initial=-1)) + 1), 1)[task]
+    held, total = np.full(key.size, np.nan), np.zeros((asked["folds"] + 1, tools))
+    for held_out in range(-1, asked["folds"]):
+        unusual = usual.unusual(held_out)
+        total[held_out] = segments.total(unusual[known], tool[known], tools)
+        wins = usual.wins_of_others(held_out)
+        kept[f"unusual {held_out}"] = by_tool(root * np.nan_to_num(unusual))
+        kept[f"wins {held_out}"] = np.stack([wins / np.maximum(attempts - 1, 1), wins > 0], axis=1)
+        at = usual.fold[calls.session] == held_out
+        held[at] = unusual[at]
+    kept["held"], kept["share"], kept["others"] = held, usual.share, usual.others
+    kept["errors"] = calls.errors
+    return {"total": total, "calls": segments.size(tool[known], tools)}
+
+
+def columns_of(kept: Kept, asked: Asked, held_out: int) -> Floats:
+    """The columns of each session; see ``Layout``."""
+    beyond = kept[f"unusual {held_out}"] - asked["mean"][held_out] * kept["compared"]
+    count = asked["layout"].versions
+    versions = np.eye(max(count, 1))[kept["version"] if count else 0 * kept["version"], :count]
+    size = beyond.shape[0]
+    parts = (kept["used"], beyond, beyond.sum(axis=1, keepdims=True), kept["failed"], versions)
+    return np.hstack([*parts, kept[f"wins {held_out}"], np.ones((size, 1))])
+
+
+def climb(kept: Kept, asked: Asked) -> Found:
+    """The loss of the regressions at some weights, its gradient and curvature, without the prior.
+
+    The levels of tasks are kept with the part, and eliminated from gradient and curvature.
     """
-    weights, levels = start[0], start[1].copy()
-    first = np.flatnonzero(np.append(True, task[1:] != task[:-1]))
-    here = task[first]
-    of = np.repeat(np.arange(here.size), np.diff(np.append(first, task.size)))
-    mean, precision = prior
-
-    def loss(weights: Floats, level: Floats) -> float:
+    found, whole = Found(), kept["task"]
+    for held_out, (slot, weights, move, size) in asked["at"].items():
+        train = np.flatnonzero((whole >= 0) & (asked["fold"] != held_out))
+        if not train.size:
+            continue
+        columns = columns_of(kept, asked, held_out)[train]
+        task, won = whole[train], asked["won"][train]
+        first = np.flatnonzero(np.append(True, task[1:] != task[:-1]))
+        here = task[first]
+        of = np.repeat(np.arange(here.size), np.diff(np.append(first, task.size)))
+        if move is not None:
+            state = kept[f"state {held_out} {1 - slot}"]
+            level = state[:, 0] + size * ((state[:, 2] - state[:, 3:] @ move) / state[:, 1])
+        elif asked["begin"] is None:
+            level = np.zeros(here.size)
+        else:  # at first, that of the regression on all sessions
+            state = kept[f"state -1 {asked['begin']}"]
+            everywhere = np.unique(whole[whole >= 0])
+            level = state[np.searchsorted(everywhere, here), 0]
         score = columns @ weights + level[of]
-        fit = np.logaddexp(0.0, score) - outcome * score
-        return float(
-            fit.sum() + 0.5 * (precision @ (weights - mean) ** 2 + LEVEL * (level @ level))
-        )
-
-    level = levels[here]
-    before = loss(weights, level)
-    for _ in range(STEPS):
-        chance = 1.0 / (1.0 + np.exp(-np.clip(columns @ weights + level[of], -30, 30)))
-        curve, error = chance * (1.0 - chance) + 1e-6, outcome - chance
+        chance = 1.0 / (1.0 + np.exp(-np.clip(score, -30, 30)))
+        curve, error = chance * (1.0 - chance) + 1e-6, won - chance
         weighted = columns * curve[:, None]
         cross = np.add.reduceat(weighted, first)
         of_tasks = np.add.reduceat(curve, first) + LEVEL
-        up = columns.T @ error - precision * (weights - mean)
         up_level = np.add.reduceat(error, first) - LEVEL * level
-        inner = weighted.T @ columns + np.diag(precision) - cross.T @ (cross / of_tasks[:, None])
-        move = np.linalg.solve(inner, up - cross.T @ (up_level / of_tasks))
-        move_level = (up_level - cross @ move) / of_tasks
-        size, now = 1.0, loss(weights + move, level + move_level)
-        while now > before + CLOSE and size > CLOSE:
+        kept[f"state {held_out} {slot}"] = np.column_stack([level, of_tasks, up_level, cross])
+        fit = np.logaddexp(0.0, score) - won * score
+        found |= {
+            f"loss {held_out}": fit.sum() + 0.5 * LEVEL * (level @ level),
+            f"up {held_out}": columns.T @ error,
+            f"inner {held_out}": weighted.T @ columns - cross.T @ (cross / of_tasks[:, None]),
+            f"level {held_out}": cross.T @ (up_level / of_tasks),
+        }
+    return found
+
+
+Climb = Generator[tuple[int, Floats, Floats | None, float], list[Any], Fitted]
+
+
+def logistic(prior: Normal, weights: Floats) -> Climb:
+    """A logistic regression with normal priors and a level for each task, by Newton's method.
+
+    Asks for slots, weights, the move to them and its size; is sent what ``climb`` found there.
+    """
+    mean, precision = prior
+
+    def loss(found: list[Any], weights: Floats) -> float:
+        return float(found[0] + 0.5 * (precision @ (weights - mean) ** 2))
+
+    slot = 0
+    found = yield slot, weights, None, 0.0
+    before = loss(found, weights)
+    for _ in range(STEPS):
+        _, up, inner, up_level = found
+        inner = inner + np.diag(precision)
+        move = np.linalg.solve(inner, up - precision * (weights - mean) - up_level)
+        size, slot = 1.0, 1 - slot
+        found = yield slot, weights + move, move, size
+        while (now := loss(found, weights + size * move)) > before + CLOSE and size > CLOSE:
             size /= 2
-            now = loss(weights + size * move, level + size * move_level)
-        weights, level = weights + size * move, level + size * move_level
+            found = yield slot, weights + size * move, move, size
+        weights = weights + size * move
         if before - now < CLOSE:
             break
         before = now
-    levels[here] = level
-    return Fitted(weights, np.diag(inner), levels)
+    return Fitted(weights, np.diag(inner), slot)
 
 
-def design(calls: Calls, tool: Ints, layout: Layout, unusual: Floats, beside: Floats) -> Floats:
-    """The columns of each session; those of no event are given in ``beside``."""
-    new = calls.new
-    beyond = np.nan_to_num(unusual - mean_of_tool(unusual, tool, layout.tools))
-    key = np.where(new, calls.session * layout.tools + tool, -1)
-    order = np.argsort(key, kind="stable")
-    place = np.empty(key.size, dtype=np.int64)
-    place[order] = np.arange(key.size) - np.searchsorted(key[order], key[order])
-    root = np.where(new, np.sqrt(place + 1.0) - np.sqrt(place), 0.0)
-    failed = calls.refused.astype(np.float64)
-    parts = (
-        (tool, root),
-        (layout.unusual.start + tool, root * beyond),
-        (np.full(tool.size, layout.mean), root * beyond),
-        (layout.refused.start + tool, failed),
-        (layout.errors.start + np.maximum(calls.errors - 1, 0), failed),
-    )
-    cells = np.concatenate([calls.session * layout.width + column for column, _ in parts])
-    values = np.concatenate([value for _, value in parts])
-    sums = segments.total(values, cells, calls.sessions * layout.width)
-    columns = sums.reshape(calls.sessions, layout.width)
-    columns[:, layout.events :] = beside
-    return columns
+def judge(kept: Kept, asked: Asked) -> Found:
+    """What regressions predict of sessions that they have not seen, and what calls cost by them."""
+    usual, layout = usual_of(kept, asked), asked["layout"]
+    calls, tool = usual.calls, usual.calls.tool
+    unusual, cost, error = (np.zeros(tool.size) for _ in range(3))
+    score = np.zeros(calls.sessions)
+    for held_out, weights in asked["weights"].items():
+        out = (usual.fold == held_out) & (usual.task >= 0)
+        at = out[calls.session]
+        by_tool = np.minimum(weights[layout.unusual] + weights[layout.mean], 0.0)
+        failing = weights[layout.refused][tool] + weights[layout.errors][kept["errors"] - 1]
+        unusual[at] = (kept["held"] - asked["mean"][held_out][tool])[at]
+        cost[at], error[at] = by_tool[tool[at]], np.minimum(failing[at], 0.0)
+        events = columns_of(kept, asked, held_out)[out, : layout.events]
+        score[out] = events @ weights[: layout.events]
+    matters = calls.new & ~np.isnan(unusual) & (usual.task >= 0)[calls.session]
+    value = cost * np.nan_to_num(unusual)
+    kept["value"], kept["matters"], kept["error"] = value, matters, error
+    return {"score": score, **moments(value, np.where(matters, tool, -1), layout.tools)}
 
 
-def mean_of_tool(unusual: Floats, tool: Ints, tools: int) -> Floats:
-    """The mean over the calls of each call's tool, of those that have other attempts."""
-    known = ~np.isnan(unusual)
-    return segments.mean(unusual[known], tool[known], tools)[tool]
+def moments(values: Floats, labels: Ints, count: int) -> Found:
+    """The number of values with each label, their mean, and the squares around it."""
+    number, mean = segments.size(labels, count), segments.mean(values, labels, count)
+    beyond = values - segments.pick(mean, labels)
+    return {"number": number, "mean": mean, "squares": segments.total(beyond**2, labels, count)}
 
 
-class Learned(NamedTuple):
-    """What a regression says of each call, fitted without the call's own session.
+def joined_moments(parts: Sequence[Found]) -> tuple[Floats, Floats]:
+    """The mean of the values of all parts, and their standard deviation."""
+    number, mean, squares = (np.array(parts[0][n]) for n in ("number", "mean", "squares"))
+    for part in parts[1:]:
+        both = np.maximum(number + part["number"], 1)
+        apart = part["mean"] - mean
+        squares = squares + part["squares"] + apart**2 * (number * part["number"] / both)
+        mean, number = mean + apart * (part["number"] / both), number + part["number"]
+    return mean, np.sqrt(squares / np.maximum(number, 1))
 
-    Attributes:
-        unusual: how unusual the call is beyond the mean of its tool; NaN where the task has no
-            other attempt.
-        cost: what an unusual call of its tool costs, at most 0.
-        error: what the call costs if it was refused, at most 0.
-        score: what the events of each session predict, in logits.
-        fitted: the regression on all sessions.
-    """
 
-    unusual: Floats
-    cost: Floats
-    error: Floats
-    score: Floats
-    fitted: Fitted
+def weigh(kept: Kept, asked: Asked) -> Found:
+    """What the worst call of each step is worth, learned and by consensus alone; their moments."""
+    tool, session = kept["tool"], kept["session"]
+    worth = kept["value"] - asked["usual"][tool] + asked["outcome"][session] * asked["spread"][tool]
+    worth = np.where(kept["matters"], worth, np.nan)
+    worth = np.where(kept["refused"], kept["error"], worth)
+    alone = np.where(kept["refused"] | (kept["others"] == 0), 0.0, kept["share"] - 1.0)
+    size = kept["trajectory"].size
+    kept["worth"] = np.stack([worst(kept["place"], each, size) for each in (worth, alone)])
+    return of_called(kept, "worth")
+
+
+def of_called(kept: Kept, name: str) -> Found:
+    """The moments of both worths and their sum, over the steps with calls."""
+    first, second = kept[name][:, np.unique(kept["place"])]
+    values = np.concatenate([first, second, first + second])
+    return moments(values, np.repeat(np.arange(3), first.size), 3)
+
+
+def lessen(kept: Kept, asked: Asked) -> Found:
+    """The same, with less for later mistakes."""
+    worth, starts, session = kept["worth"], kept["starts"], kept["trajectory"]
+    lessened = later_less(worth[0], starts, session, asked["later"])
+    kept["values"] = np.stack([lessened, worth[1]])
+    return of_called(kept, "values")
+
+
+def choose(kept: Kept, asked: Asked) -> Found:
+    """What is kept of the calls of some sessions."""
+    chosen = asked["chosen"]
+    at = np.flatnonzero(chosen[kept["session"]])
+    label = np.cumsum(chosen) - 1
+    found = {name: kept[name][at] for name in ("place", "tool", "call", "refused", "again")}
+    found |= {"session": label[kept["session"][at]], "sessions": int(chosen.sum())}
+    return found | {"version": kept["version"][chosen]}
+
+
+def joined_sample(parts: Sequence[Found], task: Ints) -> Kept:
+    """The sessions that were chosen in all parts as one; ``task`` is that of each."""
+    names = ("place", "tool", "refused", "again", "version")
+    sample: Kept = {name: np.concatenate([each[name] for each in parts]) for name in names}
+    first = np.cumsum([0, *(int(each["sessions"]) for each in parts)]).tolist()
+    sessions = [each["session"] + n for each, n in zip(parts, first[:-1], strict=True)]
+    sample["session"], sample["task"] = np.concatenate(sessions), task
+    sample["call"] = _joined([each["call"] for each in parts])
+    return sample
+
+
+def over_parts(parts: Sequence[Kept], sizes: Sequence[int]) -> Over:
+    """Passes over parts in memory with so many sessions."""
+
+    def over(function: Any, asked: Asked, **of_sessions: Any) -> list[Found]:
+        own = cut_sessions(sizes, of_sessions)
+        return [function(kept, asked | each) for kept, each in zip(parts, own, strict=True)]
+
+    return over
+
+
+def cut_sessions(sizes: Sequence[int], of_sessions: dict[str, Any]) -> list[dict[str, Any]]:
+    """The arrays of all sessions for each part."""
+    ends = np.cumsum([0, *sizes]).tolist()
+    return [
+        {name: each[low:high] for name, each in of_sessions.items()}
+        for low, high in itertools.pairwise(ends)
+    ]
+
+
+def compared(found: float, freedom: float, chance: float) -> dict[str, float]:
+    """What a prediction is worth that agrees so well with outcomes, and with shuffled ones."""
+    surplus = max(found - chance, 0.0) * freedom**0.5
+    evidence = max(1.0 - (SURE / max(surplus, SURE)) ** 2, 0.0)
+    own = {"events_prediction": found, "events_prediction_shuffled": chance}
+    return {"events_evidence": evidence, **own}
 
 
 def learn(
-    usual: Usual,
-    tool: Ints,
-    layout: Layout,
-    version: Ints,
-    prior: Normal,
-) -> Learned:
-    """Fit the regression once for each fold of sessions, without it."""
-    calls, task, won = usual.calls, usual.task, usual.won
-    taking_part, tasks = task >= 0, int(task.max(initial=-1)) + 1
-    attempts = np.append(segments.size(task, tasks), 1)[task]
-    unusual, cost, error = (np.zeros(calls.call.size) for _ in range(3))
-    score = np.zeros(calls.sessions)
-    beside = np.zeros((calls.sessions, layout.versions + 3))
-    if layout.versions:
-        beside[np.arange(calls.sessions), version] = 1.0
-    beside[:, -1] = 1.0
-    everyone = Fitted(prior[0], np.zeros(layout.width), np.zeros(tasks))
-    for held_out in range(-1, usual.folds):
-        out = (usual.fold == held_out) & taking_part
-        train = taking_part & ~out
-        if not train.any() or (held_out >= 0 and not out.any()):
-            continue
-        wins = usual.wins_of_others(held_out)
-        beside[:, -3], beside[:, -2] = wins / np.maximum(attempts - 1, 1), wins > 0
-        u = usual.unusual(held_out)
-        columns = design(calls, tool, layout, u, beside)
-        begin = everyone.weights, everyone.levels
-        fitted = logistic(columns[train], task[train], won[train], prior, begin)
-        if held_out < 0:
-            everyone = fitted
-            continue
-        weights = fitted.weights
-        at = out[calls.session]
-        by_tool = np.minimum(weights[layout.unusual] + weights[layout.mean], 0.0)
-        failing = weights[layout.refused][tool] + weights[layout.errors][calls.errors - 1]
-        unusual[at], cost[at] = (u - mean_of_tool(u, tool, layout.tools))[at], by_tool[tool[at]]
-        error[at] = np.minimum(failing[at], 0.0)
-        score[out] = columns[out, : layout.events] @ weights[: layout.events]
-    return Learned(unusual, cost, error, score, everyone)
+    over: Over, task: Ints, won: Floats, fold: Ints, *, layout: Layout, prior: Normal, folds: int
+) -> tuple[Floats, list[Found], Fitted]:
+    """Fit the regression once for each fold of sessions, without it.
+
+    Returns:
+        What the events of each session predict, in logits; moments of what calls are worth, from
+        each part; and the regression on all sessions.
+    """
+    sessions = {"won": won, "fold": fold}
+    asked: Asked = {"folds": folds, "layout": layout, "begin": None}
+    found = over(measure, asked, **sessions)
+    mean = sum(f["total"] for f in found) / np.maximum(sum(f["calls"] for f in found), 1)
+    asked["mean"] = mean
+    fits, weights = {-1: Fitted(prior[0], np.zeros(layout.width), 0)}, prior[0]
+    present = {n for n in range(folds) if (fold[task >= 0] == n).any()}
+    for stage in ([-1] if present else [], sorted(present) if len(present) > 1 else []):
+        climbs = {held_out: logistic(prior, weights) for held_out in stage}
+        at = {held_out: next(climb) for held_out, climb in climbs.items()}
+        while at:
+            found = over(climb, asked | {"at": at}, **sessions)
+            for held_out in [*at]:
+                sums = [sum(f.get(f"{n} {held_out}", 0.0) for f in found) for n in SUMS]
+                try:
+                    at[held_out] = climbs[held_out].send(sums)
+                except StopIteration as ended:
+                    fits[held_out] = ended.value
+                    del at[held_out]
+        weights, asked["begin"] = fits[-1].weights, fits[-1].slot
+    own = {held_out: fit.weights for held_out, fit in fits.items() if held_out >= 0}
+    found = over(judge, asked | {"weights": own}, **sessions)
+    return np.concatenate([each["score"] for each in found]), found, fits[-1]
 
 
 def within_task(first: Floats, second: Floats, task: Ints) -> tuple[float, float]:
@@ -298,20 +534,10 @@ def within_task(first: Floats, second: Floats, task: Ints) -> tuple[float, float
     return (float(one @ two) / size if size > 0 else 0.0), freedom
 
 
-def of_calls(calls: Calls, tool: Ints, value: Floats, matters: Bools, outcome: Floats) -> Floats:
-    """What each call is worth: beyond its tool's usual call, and of the session's outcome."""
-    labels = np.where(matters, tool, -1)
-    count = int(tool.max(initial=-1)) + 1
-    mean = segments.mean(value, labels, count)
-    spread = np.sqrt(segments.variance(value, labels, count, ddof=0))
-    worth = value - mean[tool] + outcome[calls.session] * spread[tool]
-    return np.where(matters, worth, np.nan)
-
-
-def worst(calls: Calls, worth: Floats, size: int) -> Floats:
+def worst(place: Ints, worth: Floats, size: int) -> Floats:
     """The worst call of each step; 0 for a step without any that counts."""
     values, known = np.full(size, np.inf), ~np.isnan(worth)
-    np.minimum.at(values, calls.place[known], worth[known])
+    np.minimum.at(values, place[known], worth[known])
     return np.where(np.isinf(values), 0.0, values)
 
 
@@ -371,28 +597,90 @@ class EventCredit(Standardising):
 
     def compute(self, table: StepTable, inputs: dict[str, Any]) -> Credit:
         """Credit every row of ``table``."""
+        kept: Kept = {}
+        found = self.survey(kept, table)
+        fit = self.fit([found], over_parts([kept], [found["digest"].size]), inputs.get("history"))
+        return self.credited(table, kept, fit)
+
+    def survey(self, kept: Kept, table: StepTable) -> Found:
+        """Keep what credit needs of a part of the tasks; gives what other parts must know."""
+        steps = arrange(table)
+        kept["task"] = self.trajectory_groups(steps)
+        found = survey(kept, table)
+        return found | {"task": kept["task"], "returns": self.episode_returns(steps)}
+
+    def fit(self, found: Sequence[Found], over: Over, history: Any = None) -> Fit:
+        """What steps are worth, learned from all parts, in passes over what is kept of them.
+
+        Args:
+            found: what ``survey`` gave for each part.
+            over: makes a pass.
+            history: what earlier iterations have learned.
+        """
+        digest, returns = (
+            np.concatenate([f[name] for f in found]) for name in ("digest", "returns")
+        )
+        task = _joined([each["task"] for each in found])
+        won, outcome = self._outcomes(returns, task)
+        names, layout = settle_all(found, over)
+        past = _Past.of(history)
+        prior = past.prior(layout, names, self.prior, self.memory)
+        fold = folds_of(digest, task, self.folds)
+        again = partial(learn, layout=layout, prior=prior, folds=self.folds)
+        score, judged, fitted = again(over, task, won, fold)
+        metrics = {"events_evidence": 1.0}
+        if self.shuffles and past.iteration % self.every and self.has_history:
+            metrics["events_evidence"] = past.evidence
+        elif self.shuffles:
+            chosen = _sample(digest, task)
+            parts = over(choose, {}, chosen=chosen)
+            score, won, task, fold = score[chosen], won[chosen], task[chosen], fold[chosen]
+            sample = over_parts([joined_sample(parts, task)], [task.size])
+            orders = self._shuffled(won, task, digest[chosen])
+            shuffled = [within_task(again(sample, task, w, fold)[0], w, task)[0] for w in orders]
+            metrics = compared(*within_task(score, won, task), float(np.mean(shuffled)))
+        evidence = metrics["events_evidence"]
+        usual, spread = joined_moments(judged)
+        own = {"usual": usual, "spread": spread}
+        _, unit = joined_moments(over(weigh, own, outcome=self.hazard * outcome))
+        later = self.later / unit[0] if evidence and unit[0] else 0.0
+        _, unit = joined_moments(over(lessen, {"later": later}))
+        rest = 1.0 - evidence if self.fallback == "consensus" else 0.0
+        first, second = (
+            share / each if each else 0.0
+            for share, each in zip((evidence, rest), unit[:2], strict=True)
+        )
+        squares = unit**2
+        mixed = first * second * (squares[2] - squares[0] - squares[1])
+        size = float(max(first**2 * squares[0] + second**2 * squares[1] + mixed, 0.0) ** 0.5)
+        if self.fallback == "returns":
+            size = float(size > 0)  # little evidence, little credit
+        wanted = 1.0 if self.normalise == "std" else float(returns.std())
+        learned = None
+        if self.has_history:
+            learned = past.updated(layout, names, fitted, evidence)
+            learned["known"] = learned["known"] if self.memory else {}
+        scale = wanted / size if size > 0 else 0.0
+        return Fit((float(first), float(second)), scale, metrics, learned)
+
+    def credited(self, table: StepTable, kept: Kept, fit: Fit) -> Credit:
+        """The credit of every row of a part."""
         steps = arrange(table)
         episode = self.episode_term(table, self.norm(self.normalise))
-        calls = read_calls(table)
-        task = self.trajectory_groups(steps)
-        won, outcome = self._outcomes(steps, task)
-        digest = digests(table)
-        usual = Usual(calls, task, won, folds_of(digest, task, self.folds), self.folds)
-        worth, metrics, history = self._worth(table, usual, outcome, digest, inputs)
-        evidence = metrics["events_evidence"]
-        values, mean, scale = self._of_steps(steps, usual, worth, evidence)
+        values = fit.shares[0] * kept["values"][0] + fit.shares[1] * kept["values"][1]
+        mean = segments.mean(values, steps.trajectory, steps.trajectory_count)[steps.trajectory]
         reason = np.full(values.size, np.int8(Reason.CREDITED))
         same = segments.constant(values, steps.trajectory, steps.trajectory_count)
-        reason[same[steps.trajectory] | (scale == 0)] = Reason.ZERO_VARIANCE
+        reason[same[steps.trajectory] | (fit.scale == 0)] = Reason.ZERO_VARIANCE
         reason[self.alone(steps)] = Reason.GROUP_OF_ONE
-        shown = np.where(reason == Reason.CREDITED, (values - mean) * scale, 0.0)
-        explain = partial(_explained, usual, steps, values, mean)
+        shown = np.where(reason == Reason.CREDITED, (values - mean) * fit.scale, 0.0)
+        explain = partial(_explained, kept, steps, values, mean)
         term = self.term(table, shown, reason, steps.group, weight=self.weight, explain=explain)
-        return Credit.of({"episode": episode, "events": term}, repr(self), metrics, history)
+        terms = {"episode": episode, "events": term}
+        return Credit.of(terms, repr(self), fit.metrics, fit.history)
 
-    def _outcomes(self, steps: Arranged, task: Ints) -> tuple[Floats, Floats]:
+    def _outcomes(self, returns: Floats, task: Ints) -> tuple[Floats, Floats]:
         """The return of each session between 0 and 1, and standardised in the batch."""
-        returns = self.episode_returns(steps)
         used = returns[task >= 0]
         low, high = (float(used.min()), float(used.max())) if used.size else (0.0, 0.0)
         if high <= low:
@@ -400,87 +688,24 @@ class EventCredit(Standardising):
         won = np.clip((returns - low) / (high - low), 0.0, 1.0)
         return won, (won - won[task >= 0].mean()) / won[task >= 0].std()
 
-    def _worth(
-        self,
-        table: StepTable,
-        usual: Usual,
-        outcome: Floats,
-        digest: Any,
-        inputs: dict[str, Any],
-    ) -> tuple[Floats, dict[str, float], dict[str, Any] | None]:
-        """What each call is worth; metrics; and the history."""
-        steps, calls, task = arrange(table), usual.calls, usual.task
-        tool, names = _frequent(calls.tool, calls.tools, MOST_TOOLS)
-        version, versions = _versions(table, steps)
-        layout = Layout(len(names), versions)
-        past = _Past.of(inputs.get("history"))
-        prior = past.prior(layout, names, self.prior, self.memory)
-        learned = learn(usual, tool, layout, version, prior)
-        metrics = {"events_evidence": 1.0}
-        if self.shuffles and past.iteration % self.every and self.has_history:
-            metrics["events_evidence"] = past.evidence
-        elif self.shuffles:
-            found, freedom = within_task(learned.score, usual.won, task)
-            chance = np.mean(
-                [
-                    within_task(learn(each, tool, layout, version, prior).score, each.won, task)[0]
-                    for each in self._shuffled(usual, digest)
-                ]
-            )
-            surplus = max(found - float(chance), 0.0) * freedom**0.5
-            metrics["events_evidence"] = max(1.0 - (SURE / max(surplus, SURE)) ** 2, 0.0)
-            metrics |= {"events_prediction": found, "events_prediction_shuffled": float(chance)}
-        evidence = metrics["events_evidence"]
-        matters = calls.new & ~np.isnan(learned.unusual) & (task[calls.session] >= 0)
-        value = learned.cost * np.nan_to_num(learned.unusual)
-        worth = of_calls(calls, tool, value, matters, self.hazard * outcome)
-        worth = np.where(calls.refused, learned.error, worth)
-        history = None
-        if self.has_history:
-            history = past.updated(layout, names, learned.fitted, evidence)
-            history["known"] = history["known"] if self.memory else {}
-        return worth, metrics, history
-
     @property
     def has_history(self) -> bool:
         """Whether earlier iterations count: what they learned, or the last comparison."""
         return self.memory > 0 or (self.shuffles > 0 and self.every > 1)
 
-    def _shuffled(self, usual: Usual, digest: Any) -> list[Usual]:
-        """The same with outcomes in another order inside tasks."""
-        order, rng = by_content(digest, usual.task), np.random.default_rng(0)
+    def _shuffled(self, won: Floats, task: Ints, digest: Any) -> list[Floats]:
+        """The outcomes in another order inside tasks."""
+        order, rng = by_content(digest, task), np.random.default_rng(0)
         shuffled = []
         for _ in range(self.shuffles):
             random = np.lexsort(
-                (rng.random(order.size), np.unique(usual.task[order], return_inverse=True)[1])
+                (rng.random(order.size), np.unique(task[order], return_inverse=True)[1])
             )
-            mixed = np.empty_like(usual.won)
-            plain = np.argsort(usual.task[order], kind="stable")
-            mixed[order[plain]] = usual.won[order[random]]
-            shuffled.append(replace(usual, won=mixed))
+            mixed = np.empty_like(won)
+            plain = np.argsort(task[order], kind="stable")
+            mixed[order[plain]] = won[order[random]]
+            shuffled.append(mixed)
         return shuffled
-
-    def _of_steps(
-        self, steps: Arranged, usual: Usual, worth: Floats, evidence: float
-    ) -> tuple[Floats, Floats, float]:
-        """What each step is worth, the mean over its session's steps, and a factor of both."""
-        calls = usual.calls
-        called = np.zeros(steps.rows.size, dtype=np.bool_)
-        called[calls.place] = True
-        alone = np.where(calls.refused | (usual.others == 0), 0.0, usual.share - 1.0)
-        values = np.zeros(steps.rows.size)
-        rest = 1.0 - evidence if self.fallback == "consensus" else 0.0
-        for share, of_calls, later in ((evidence, worth, self.later), (rest, alone, 0.0)):
-            part = worst(calls, of_calls, values.size)
-            if share and (unit := float(part[called].std()) if called.any() else 0.0):
-                part = later_less(part, steps.starts, steps.trajectory, later / unit)
-                values += share * part / float(part[called].std())
-        mean = segments.mean(values, steps.trajectory, steps.trajectory_count)[steps.trajectory]
-        unit = float(values[called].std()) if called.any() else 0.0
-        if self.fallback == "returns":
-            unit = float(unit > 0)  # little evidence, little credit
-        size = 1.0 if self.normalise == "std" else float(self.episode_returns(steps).std())
-        return values, mean, size / unit if unit > 0 else 0.0
 
 
 class _Past(NamedTuple):
@@ -544,38 +769,72 @@ def _columns(names: list[str]) -> list[str]:
     return named + [f"error {number + 1}" for number in range(MOST_ERRORS)]
 
 
-def _frequent(codes: Ints, names: Any, most: int) -> tuple[Ints, list[str]]:
-    """The codes with one for all but the most frequent, and the names of the codes."""
-    size = np.bincount(codes, minlength=len(names))
-    ranked = sorted(range(len(names)), key=lambda code: (-size[code], str(names[code])))
-    rename = np.full(len(names), min(len(names), most) - 1, dtype=np.int64)
-    rename[ranked[: most - 1]] = np.arange(len(ranked[: most - 1]))
-    kept = [str(names[code]) for code in ranked[: most - 1]]
-    if len(names) >= most:
-        kept.append("others" if len(names) > most else str(names[ranked[-1]]))
-    return rename[codes], kept
+def _columns_for(size: Mapping[str, int], most: int) -> tuple[dict[str, int], list[str]]:
+    """A column for each name, the last one for all but the most frequent; names of columns."""
+    ranked = sorted(size, key=lambda name: (-size[name], name))
+    kept = ranked[: most - 1]
+    if len(ranked) >= most:
+        kept.append("others" if len(ranked) > most else ranked[-1])
+    return {name: min(column, most - 1) for column, name in enumerate(ranked)}, kept
 
 
-def _versions(table: StepTable, steps: Arranged) -> tuple[Ints, int]:
-    """The version of each session, and their number; none if there is one."""
-    if table.version is None:
-        return np.zeros(steps.trajectory_count, dtype=np.int64), 0
-    column = table.version.take(steps.rows[steps.starts]).used()
-    codes = np.where(column.codes < 0, column.values.size, column.codes)
-    version, _ = _frequent(codes, [*column.values, ""], MOST_VERSIONS)
-    _, version = np.unique(version, return_inverse=True)
-    count = int(version.max(initial=0)) + 1
-    return version.astype(np.int64), count if count > 1 else 0
+def _joined(labels: Sequence[Ints]) -> Ints:
+    """Labels of several parts, each of which counts from 0; -1 stays."""
+    most = np.cumsum([0, *(int(each.max(initial=-1)) + 1 for each in labels)])
+    return np.concatenate(
+        [np.where(each < 0, -1, each + n) for each, n in zip(labels, most[:-1], strict=True)]
+    )
 
 
-def _explained(usual: Usual, steps: Arranged, values: Floats, mean: Floats) -> Explanation:
+def _sample(digest: Any, task: Ints) -> Bools:
+    """Sessions whose outcomes are shuffled: all, or whole tasks that no name decides."""
+    if task.size <= MOST_SHUFFLED:
+        return np.ones(task.size, dtype=np.bool_)
+    order = by_content(digest, task)
+    chosen = np.isin(task, task[order[:MOST_SHUFFLED]]) & (task != task[order[MOST_SHUFFLED]])
+    return np.asarray(chosen)
+
+
+def _explained(kept: Kept, steps: Arranged, values: Floats, mean: Floats) -> Explanation:
     """How many others made the rarest call of each step, and what the step is worth."""
-    calls, size = usual.calls, values.size
-    made = np.rint(usual.share * usual.others)
+    size, place, refused = values.size, kept["place"], kept["refused"]
+    made, new = np.rint(kept["share"] * kept["others"]), ~(refused | kept["again"])
     alike = np.full(size, np.inf)
-    np.minimum.at(alike, calls.place[calls.new], made[calls.new])
-    others = segments.size(usual.task, steps.group_count)[steps.group] - 1
+    np.minimum.at(alike, place[new], made[new])
+    others = segments.size(kept["task"], steps.group_count)[steps.group] - 1
     way = np.where(np.isinf(alike), 1, 0).astype(np.int8)
-    way[calls.place[calls.refused]] = 2
+    way[place[refused]] = 2
     alike = np.where(np.isinf(alike), 0, alike).astype(np.int64)
     return Explanation(values, mean, others, (MADE, SILENT, FAILED), way, alike)
+
+
+def why_costly(table: StepTable, row: int) -> str:
+    """How unusual the rarest call of a step is, and what sessions with such calls won, in words.
+
+    Empty where the step calls no tool, the task has no other attempt, or most of these made it.
+    """
+    steps, calls = arrange(table), read_calls(table)
+    usual = Usual.without_outcomes(calls, steps.group_of_trajectory)
+    own = np.flatnonzero((steps.rows[calls.place] == row) & (usual.others > 0))
+    if not own.size:
+        return ""
+    if calls.refused[own].all():
+        return "the environment refused this call"
+    call = own[np.argmin(np.where(calls.refused[own], 2.0, usual.share[own]))]
+    made, others = round(usual.share[call] * usual.others[call]), int(usual.others[call])
+    if made > others / 2:
+        return ""
+    if made:
+        return f"{made:,} of {counted(others, 'other attempt')} at this task made this call"
+    won = segments.total(steps.reward, steps.trajectory, calls.sessions) > 0
+    same = calls.new & (calls.tool == calls.tool[call]) & (usual.others > 0)
+    such = np.unique(calls.session[same & (usual.share == 0)])
+    rest = np.setdiff1d(calls.session[same], such)
+    shares = [
+        f"{100 * won[each].mean():.0f} % of {each.size:,}" for each in (such, rest) if each.size
+    ]
+    name = one_line(str(calls.tools[calls.tool[call]]), 40)
+    text = "no other attempt at this task made this call; sessions with such a "
+    return f"{text}`{name}` won {shares[0]}" + "".join(
+        f", others with `{name}` {share}" for share in shares[1:]
+    )

@@ -81,8 +81,7 @@ class G2PO(TwoLevel):
         gained, norm = led_to - came_from, self.norm(self.normalise)
         values, reason = compared = relative(gained, task, tasks, norm, Reason.GROUP_OF_ONE)
         if self.group_of_one == "no_credit":  # steps of one trajectory are not compared alone
-            alone = self.alone(steps)
-            values[alone], reason[alone] = 0.0, Reason.GROUP_OF_ONE
+            reason[self.alone(steps)] = Reason.GROUP_OF_ONE
         explain = partial(compared.explained, GAIN)
         gain = self.term(table, values, reason, task, weight=self.weight, explain=explain)
         step = self.step_term(table, groups, led_to - self.late_penalties(steps))

@@ -75,12 +75,8 @@ class GAE(Recipe):
         values = generalised_advantage(*rows, gamma=self.gamma, lam=self.lam)
         values -= self.late_penalties(steps)
         reason = np.where(np.isnan(values), Reason.MISSING_INPUT, Reason.CREDITED).astype(np.int8)
-        values[reason != Reason.CREDITED] = 0.0
-        explain = partial(_explain, value, values)
+        expected, worth = np.nan_to_num(value), np.nan_to_num(values)
+        peers = np.zeros(value.size, np.int64)
+        explain = partial(Explanation, expected + worth, expected, peers, (EXPECTED,))
         term = self.term(table, values, reason, steps.trajectory, explain=explain)
         return Credit.of({"gae": term}, repr(self))
-
-
-def _explain(value: Floats, advantage: Floats) -> Explanation:
-    expected = np.where(np.isnan(value), 0.0, value)
-    return Explanation(expected + advantage, expected, np.zeros(value.size, np.int64), (EXPECTED,))

@@ -123,17 +123,13 @@ class TwoLevel(Standardising):
         terms, metrics = {"episode": self._episode(table)} | steps, metrics | more
         if self.scale == "equal":
             sizes = list(steps), terms["episode"], arrange(table).rows
-            terms, metrics["scale_factor"] = equalised(terms, *sizes, inputs.get("pool"))
+            terms, metrics["scale_factor"] = equalised(terms, *sizes)
         episode = terms.pop("episode")
         if self.episode_weight:
             terms = {"episode": replace(episode, weight=self.episode_weight)} | terms
         return Credit.of(terms, repr(self), metrics, self.carried(metrics, inputs))
 
-    def carried(
-        self,
-        metrics: dict[str, float],
-        inputs: dict[str, Any],
-    ) -> dict[str, Any] | None:
+    def carried(self, metrics: dict[str, float], inputs: dict[str, Any]) -> dict[str, Any] | None:
         """The state for the next iteration, given the metrics of this one."""
         return None
 
@@ -181,19 +177,17 @@ class TwoLevel(Standardising):
             trajectory_count=steps.trajectory_count,
             revisits=self.revisits,
         )
-        self.leave_out_alone(steps, labels, groups.count, values, reason)
+        self.leave_out_alone(steps, labels, groups.count, reason)
         explain = partial(compared.explained, self.sentences[visit is not None], visit)
         return self.term(table, values, reason, groups.labels, weight=self.weight, explain=explain)
 
-    def leave_out_alone(
-        self, steps: Arranged, labels: Ints, count: int, values: Floats, reason: Codes8
-    ) -> None:
+    def leave_out_alone(self, steps: Arranged, labels: Ints, count: int, reason: Codes8) -> None:
         """No step credit without a state, and for a task's only trajectory among its own visits."""
         if self.group_of_one == "no_credit" and (alone := self.alone(steps)).any():
             visitor = steps.trajectory.astype(np.float64)
             one_visitor = np.append(segments.constant(visitor, labels, count), True)
             alone &= one_visitor[labels]  # other tasks may visit its states, if scope is the batch
-            values[alone], reason[alone] = 0.0, Reason.GROUP_OF_ONE
+            reason[alone] = Reason.GROUP_OF_ONE
         reason[labels < 0] = Reason.MISSING_STATE
 
 
@@ -216,7 +210,7 @@ class GiGPO(TwoLevel):
     ``A = A^E + ω A^S`` (Eq. 8). ``A^E = (R(τ_i) - mean_j R(τ_j)) / F_norm`` compares a trajectory's
     return with its task group (Eq. 3). ``A^S = (R_t - mean over the state group of R) / F_norm``
     compares a step's discounted return with the other visits to the same state (Eq. 7). F_norm is
-    the standard deviation plus ``std_epsilon``, or 1.
+    the standard deviation, at least ``std_floor``, plus ``std_epsilon``; or 1.
 
     Attributes:
         grouping: states are the same if their texts are equal (``exact``), or ``similar``.

@@ -48,9 +48,9 @@ class HGPO(Standardising):
     """Hierarchy-of-groups policy optimization: step terms in nested contexts, averaged.
 
     For k = 1 ... ``history_length`` + 1, rows of a task that share their last k states form a
-    context, and ``A_k = (R_t - mean) / (std + std_epsilon)`` inside it, with R_t the discounted
-    return from the row on. ``A = Σ_k w_k A_k`` over the contexts in which the row has peers,
-    ``w_k ∝ (k + 1)^alpha``, adding up to 1.
+    context, and ``A_k = (R_t - mean) / (max(std, std_floor) + std_epsilon)`` inside it, with
+    R_t the discounted return from the row on. ``A = Σ_k w_k A_k`` over the contexts in which the
+    row has peers, ``w_k ∝ (k + 1)^alpha``, adding up to 1.
 
     Attributes:
         gamma: discount γ of the return of a step.
@@ -112,15 +112,14 @@ class HGPO(Standardising):
             weights.insert(0, 1.0)
         values, reason = averaged(contexts, weights, drop_zeros=self.drop_zeros)
         if self.group_of_one == "no_credit":
-            alone = self.alone(steps)  # their own visits alone are no peers
-            values[alone], reason[alone] = 0.0, Reason.GROUP_OF_ONE
+            reason[self.alone(steps)] = Reason.GROUP_OF_ONE  # their own visits alone are no peers
         reason[(steps.state < 0) & (reason == Reason.SINGLETON)] = Reason.MISSING_STATE
         explain = partial(_explained, in_state)
         terms = {"step": self.term(table, values, reason, levels[0].labels, explain=explain)}
         metrics = {}
         if self.scale == "equal":
             sizes = ["step"], self.episode_term(table, norm), steps.rows
-            terms, metrics["scale_factor"] = equalised(terms, *sizes, inputs.get("pool"))
+            terms, metrics["scale_factor"] = equalised(terms, *sizes)
         return Credit.of(terms, repr(self), metrics)
 
     def without_recurrence(self) -> str:

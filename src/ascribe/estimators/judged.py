@@ -96,6 +96,5 @@ class Judged(Standardising):
         values, reason = compared = relative(own, labels, count, self.norm(self.normalise))
         reason[self.alone(steps)] = Reason.GROUP_OF_ONE
         reason[unknown] = Reason.MISSING_INPUT
-        values[reason != Reason.CREDITED] = 0.0
         explain = partial(compared.explained, sentence)
         return self.term(table, values, reason, labels, weight=self.weight, explain=explain)

@@ -98,6 +98,5 @@ class Progress(Standardising):
             explain = partial(Explanation, values, np.zeros(values.size), peers, (SUMMED,))
         reason[self.alone(steps)] = Reason.GROUP_OF_ONE
         reason[unknown] = Reason.MISSING_INPUT
-        values = np.where(reason == Reason.CREDITED, values, 0.0)
         term = self.term(table, values, reason, labels, explain=explain)
         return Credit.of({"progress": term}, repr(self))

@@ -1,6 +1,6 @@
 """Relative advantages: a value against the mean and the standard deviation of its group."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -133,16 +133,8 @@ NEGLIGIBLE = 1e-9
 """A root mean square up to this is rounding error, which must not be amplified."""
 
 
-Pool = Callable[[Floats, Floats], tuple[Floats, Floats]]
-"""Joins arrays of this process with those of all others, in the order of their groups."""
-
-
 def equalised(
-    terms: dict[str, Term],
-    names: Sequence[str],
-    episode: Term,
-    rows: Ints,
-    pool: Pool | None = None,
+    terms: dict[str, Term], names: Sequence[str], episode: Term, rows: Ints
 ) -> tuple[dict[str, Term], float]:
     """The terms, those of ``names`` times ``c = rms(episode) / rms(sum of those terms)``.
 
@@ -150,13 +142,13 @@ def equalised(
     one, by any of the named terms for the other. Weights are left out, so they act on top. Where
     either is zero (up to 1e-9), c is 1: there is nothing to rescale, or no size to rescale it to.
     ``rows`` are those that count, in canonical order: padding stays out, and row order cannot
-    matter. With a ``pool``, the batch is that of all processes.
+    matter.
     """
     rescaled = [terms[name] for name in names]
     credited = np.any([term.credited for term in rescaled], axis=0)
     total: Floats = np.sum([term.values for term in rescaled], axis=0)
-    used = total[rows][credited[rows]], episode.values[rows][episode.credited[rows]]
-    size, target = map(_rms, used if pool is None else pool(*used))
+    size = _rms(total[rows][credited[rows]])
+    target = _rms(episode.values[rows][episode.credited[rows]])
     factor = target / size if min(size, target) > NEGLIGIBLE else 1.0
     changed = {name: replace(terms[name], values=factor * terms[name].values) for name in names}
     return terms | changed, factor

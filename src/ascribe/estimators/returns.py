@@ -143,6 +143,6 @@ class Returns(Recipe):
         else:
             rows = (returns, task, tasks, steps.trajectory, steps.step)
             values, reason, labels, explain = against_turn(*rows)
-        values[alone], reason[alone] = 0.0, Reason.GROUP_OF_ONE
+        reason[alone] = Reason.GROUP_OF_ONE
         term = self.term(table, values, reason, labels, explain=explain)
         return Credit.of({"returns": term}, repr(self), metrics, history)

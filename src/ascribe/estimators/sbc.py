@@ -144,38 +144,30 @@ class SBC(Clustering):
         fine = self.fine_groups(table, inputs, groups, metrics)
         keys = self.action_keys(table)
         metrics["key_share"] = Metric(keys.labels >= 0, empty=1.0)
-        excluded = self.excluded(steps)
-        rows = Rows(
-            reward=self.rewards(steps),
-            task=np.where(excluded, -1, steps.group),
-            task_count=steps.group_count,
-            follows=np.append(steps.trajectory[1:] == steps.trajectory[:-1], False),
-            state=np.where(excluded, -1, groups.labels),
-            state_count=groups.count,
-            fine=np.where(excluded, -1, fine.labels),
-            fine_count=fine.count,
-            action=np.where(excluded, -1, keys.labels),
-            action_count=keys.count,
-        )
+        follows = np.append(steps.trajectory[1:] == steps.trajectory[:-1], False)
+        tasks, actions = Groups(steps.group, steps.group_count), Groups(keys.labels, keys.count)
+        out = self.excluded(steps)
+        levels = (Groups(np.where(out, -1, g), n) for g, n in (tasks, groups, fine, actions))
+        rows = Rows(self.rewards(steps), follows, *levels)
         returns = reward_to_go(rows.reward, steps.trajectory, self.gamma)
         ladder = self.ladder()
         memory = Memory.of(self.memory, inputs.get("history") if self.memory else None)
         names = rows.names(table, keys.values) if self.memory else None
         known = rows.known(memory, names)
         peers, boot, above = back_off(rows, returns, self.gamma, ladder, known)
-        mean, count = _backed_off(returns, ((*rows.by_task, 0.0, known["own"]),)), rows.task_count
+        mean = _backed_off(returns, ((*rows.task, 0.0, known["own"]),))
         # A late penalty is known exactly, so it is compared with the task's mean alone.
         late = self.late_penalties(steps)
-        own = (returns - mean) / ladder.own - (late - _mean(late, rows.task, count))
+        usual = segments.pick(segments.mean(late, *rows.task), rows.task.labels)
+        own = (returns - mean) / ladder.own - (late - usual)
         # Rows back off to their task: no credit only where the task has nothing to compare.
-        compared = against(returns - late, rows.task, count, known["own"])
+        compared = against(returns - late, *rows.task, known["own"])
         reason = compared.reason
         reason[self.alone(steps) & (known["own"].weight[steps.group] == 0)] = Reason.GROUP_OF_ONE
-        own[reason != Reason.CREDITED] = 0.0
-        met, visits = reason.copy(), segments.size(*rows.by_state) + known["state"].weight
-        met[(met == Reason.CREDITED) & np.append(visits == 1, False)[rows.state]] = Reason.SINGLETON
-        met[(met == Reason.CREDITED) & (rows.state < 0)] = Reason.MISSING_STATE
-        peers[met != Reason.CREDITED] = 0.0
+        met, visits = reason.copy(), segments.size(*rows.state) + known["state"].weight
+        state, credited = rows.state.labels, reason == Reason.CREDITED
+        met[credited & np.append(visits == 1, False)[state]] = Reason.SINGLETON
+        met[credited & (state < 0)] = Reason.MISSING_STATE
         by_task = partial(compared.explained, TASK if names is None else TASK_REMEMBERED)
         by_peers = partial(_explain_peers, rows, returns - late, remembers=names is not None)
         terms = {
@@ -184,7 +176,7 @@ class SBC(Clustering):
         }
         if self.scale == "equal":
             sizes = list(terms), self.episode_term(table, Norm("std")), steps.rows
-            terms, metrics["scale_factor"] = equalised(terms, *sizes, inputs.get("pool"))
+            terms, metrics["scale_factor"] = equalised(terms, *sizes)
         history = self.carried(metrics, inputs)
         if names is not None:
             metrics["memory_share"] = Metric(known["own"].weight[steps.group] > 0)
@@ -228,9 +220,6 @@ class SBC(Clustering):
         return f"{self.name} gives returns{size}" + (" less late penalties" if late else "")
 
 
-Labelled = tuple[Ints, int]
-"""Label of each row, and the number of labels."""
-
 Level = tuple[Ints, int, float] | tuple[Ints, int, float, Recalled]
 """Labels, their number, κ, and what is recalled of each label."""
 
@@ -240,48 +229,36 @@ class Rows:
     """The inputs of ``back_off`` for each row, in canonical order; -1 takes no part."""
 
     reward: Floats
-    task: Ints
-    task_count: int
     follows: Bools
     """Whether the next row is the next step of the same trajectory."""
-    state: Ints
-    state_count: int
-    fine: Ints
-    fine_count: int
-    action: Ints
-    action_count: int
+    task: Groups
+    state: Groups
+    fine: Groups
+    action: Groups
 
-    @property
-    def by_task(self) -> Labelled:
-        """Task of each row."""
-        return self.task, self.task_count
-
-    @property
-    def by_state(self) -> Labelled:
-        """State of each row."""
-        return self.state, self.state_count
-
-    def by_action(self, labels: Ints) -> Labelled:
+    def by_action(self, labels: Ints) -> Groups:
         """Group and action of each row."""
-        return segments.pairs(labels, self.action, self.action_count)
+        return Groups(*segments.pairs(labels, *self.action))
 
-    def histories(self) -> Labelled:
-        """Label of each row's state and the one before it, and the number of labels."""
-        before = np.where(np.append(False, self.follows[:-1]), np.append(-1, self.state[:-1]), -1)
-        return segments.pairs(self.state, before + 1, self.state_count + 1)
+    def histories(self) -> Groups:
+        """State of each row and the one before it."""
+        state, states = self.state
+        before = np.where(np.append(False, self.follows[:-1]), np.append(-1, state[:-1]), -1)
+        return Groups(*segments.pairs(state, before + 1, states + 1))
 
     def names(self, table: StepTable, actions: Objects) -> dict[str, Names]:
         """The names of tasks, states and actions in the memory, in the order of their labels."""
-        steps, pair = arrange(table), self.by_action(self.state)
+        steps, pair = arrange(table), self.by_action(self.state.labels)
         tasks, texts = task_names(table, steps), table.state.values
-        state, acted = (segments.first_rows(*labelled) for labelled in (self.by_state, pair))
+        state, acted = (segments.first_rows(*groups) for groups in (self.state, pair))
         states = [
             (tasks[steps.group[row]], hashed("state", texts[steps.state[row]]))
-            if row < self.state.size
+            if row < steps.state.size
             else ("", "")
             for row in state
         ]
-        of_actions = ((states[self.state[row]], actions[self.action[row]]) for row in acted)
+        places = ((self.state.labels[row], self.action.labels[row]) for row in acted)
+        of_actions = ((states[state], actions[action]) for state, action in places)
         return {
             "own": [(name, "own") for name in tasks],
             "task": [(name, "task") for name in tasks],
@@ -293,7 +270,7 @@ class Rows:
         """What the memory holds of tasks, states and actions; nothing without names."""
         if names is not None:
             return {level: memory.recall(of_level) for level, of_level in names.items()}
-        sizes = {"own": self.task_count, "task": self.task_count, "state": self.state_count}
+        sizes = {"own": self.task.count, "task": self.task.count, "state": self.state.count}
         nothing = {level: Recalled(np.zeros(n), np.zeros(n)) for level, n in sizes.items()}
         return nothing | {"action": Recalled(np.zeros(1), np.zeros(1))}
 
@@ -302,14 +279,14 @@ class Rows:
     ) -> list[tuple[Names, Ints, Floats]]:
         """What this iteration adds to the memory."""
         values = (
-            ("own", returns, self.by_task),
-            ("task", boot, self.by_task),
-            ("state", boot, self.by_state),
-            ("action", above, self.by_action(self.state)),
+            ("own", returns, self.task),
+            ("task", boot, self.task),
+            ("state", boot, self.state),
+            ("action", above, self.by_action(self.state.labels)),
         )
         return [
-            (names[level], segments.size(*labelled), segments.total(of_rows, *labelled))
-            for level, of_rows, labelled in values
+            (names[level], segments.size(*groups), segments.total(of_rows, *groups))
+            for level, of_rows, groups in values
         ]
 
 
@@ -320,17 +297,17 @@ def back_off(
 
     Returns that part, the bootstrapped returns, and what they are above the mean of their state.
     """
-    task = (*rows.by_task, 0.0, known["task"])
-    inside = ((rows.fine, rows.fine_count, ladder.fine), (*rows.histories(), ladder.history))
-    actions: list[Level] = [(*rows.by_action(rows.state), ladder.action, known["action"])]
+    task = (*rows.task, 0.0, known["task"])
+    inside = ((*rows.fine, ladder.fine), (*rows.histories(), ladder.history))
+    actions: list[Level] = [(*rows.by_action(rows.state.labels), ladder.action, known["action"])]
     actions += [(*rows.by_action(labels), kappa) for labels, _, kappa in inside]
-    peers = segments.size(*rows.by_state) + known["state"].weight
-    trace = ladder.state / (segments.pick(peers, rows.state) + ladder.state)
+    peers = segments.size(*rows.state) + known["state"].weight
+    trace = ladder.state / (segments.pick(peers, rows.state.labels) + ladder.state)
     for _ in range(ladder.sweeps):
-        state = (*rows.by_state, ladder.state, known["state"])
+        state = (*rows.state, ladder.state, known["state"])
         value = _backed_off(returns, (task, state, *inside))
         returns = bootstrapped(rows.reward, value, trace, rows.follows, gamma)
-    centre = (*rows.by_state, ladder.centre, known["state"])
+    centre = (*rows.state, ladder.centre, known["state"])
     above = returns - _backed_off(returns, (task, centre, *inside))
     return _backed_off(above, actions), returns, above
 
@@ -373,14 +350,10 @@ def _backed_off(values: Floats, levels: Iterable[Level]) -> Floats:
     return found
 
 
-def _mean(values: Floats, labels: Ints, count: int) -> Floats:
-    return segments.pick(segments.mean(values, labels, count), labels)
-
-
 def _explain_peers(rows: Rows, returns: Floats, *, remembers: bool) -> Explanation:
     """The mean return of same-action peers, compared with the mean return in the state."""
-    in_state = relative(returns, rows.state, rows.state_count, Norm("mean")).explained(STATE)
-    pair, pairs = segments.pairs(rows.state, rows.action, rows.action_count)
+    in_state = relative(returns, *rows.state, Norm("mean")).explained(STATE)
+    pair, pairs = rows.by_action(rows.state.labels)
     alike = np.where(pair >= 0, np.append(segments.size(pair, pairs), 0)[pair], 1)
     own = np.where(pair >= 0, segments.pick(segments.mean(returns, pair, pairs), pair), returns)
     alone = in_state.peers < 2

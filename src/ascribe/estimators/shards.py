@@ -15,7 +15,7 @@ from ascribe.estimators import Recipe
 from ascribe.estimators.credit import Credit, join_metrics
 from ascribe.steps.arrays import Ints
 from ascribe.steps.errors import InputError
-from ascribe.steps.table import Coded, StepTable
+from ascribe.steps.table import StepTable
 
 
 def split_shards(table: StepTable, shard: Ints, recipe: Recipe) -> list[tuple[Ints, StepTable]]:
@@ -43,13 +43,8 @@ def split_shards(table: StepTable, shard: Ints, recipe: Recipe) -> list[tuple[In
     bare = replace(table, fingerprint=None)
     order = np.argsort(shard, kind="stable")
     numbers, starts = np.unique(shard[order], return_index=True)
-    parts = []
-    for rows in np.split(order, starts[1:]) if numbers.size else []:
-        part = bare.take(rows)
-        coded = {n: c.used() for n, c in part.columns().items() if isinstance(c, Coded)}
-        texts: dict[str, Any] = coded
-        parts.append((rows, replace(part, **texts)))
-    return parts
+    split = np.split(order, starts[1:]) if numbers.size else []
+    return [(rows, bare.part(rows)) for rows in split]
 
 
 def credit_shard(part: StepTable, recipe: Recipe, fingerprints: Any) -> Credit:

@@ -1,12 +1,11 @@
 """Which decisions may be compared: partitions of rows, as labels."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from ascribe.steps.arrays import Brief, Ints
+from ascribe.steps.arrays import Ints
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Groups(Brief):
+class Groups(NamedTuple):
     """A partition of rows.
 
     ``labels`` runs from 0 to ``count - 1`` without gaps, in the order in which the groups first
@@ -14,4 +13,4 @@ class Groups(Brief):
     """
 
     labels: Ints
-    count: int
+    count: int  # type: ignore[assignment]  # in place of the method of tuples

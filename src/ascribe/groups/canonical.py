@@ -8,6 +8,7 @@ possible, which makes it several times as fast; others are tried after a test fo
 import re
 import string
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 NUMBER = re.compile(r"\d{1,300}(?:\.\d{1,300})?")
 LONGEST_WORD, MOST_SPACES = 40, 4
@@ -99,7 +100,7 @@ def _matches(pattern: str, *words: str) -> Callable[[str], object]:
     return lambda text: search(text) or has_word(text)
 
 
-_may_count = _matches(r"\d (?:pass|fail|error|test|total)", "--- ", "no tests ran")
+_counts = re.compile(r"\d (?:(?:pass|fail)(?:ed|ing)|error|test|total)|--- [PF]|no tests").search
 _may_have_title = _one_of("title", "url", "rootwebarea")
 
 
@@ -126,8 +127,12 @@ def sorted_lists(text: str) -> str:
 
 def _sorted_items(line: str) -> str:
     """The line, or sentence, with the items of its lists in rising order."""
-    if not LISTED.search(line):
-        return line
+    return _sorted_list(line) if LISTED.search(line) else line
+
+
+@lru_cache(maxsize=1024)  # texts that differ in a time share most of their sentences
+def _sorted_list(line: str) -> str:
+    """The items of a sentence that has some in rising order."""
     bracket, items, item = "", list[str](), ""  # items, present item
     outer: list[tuple[str, list[str], str]] = []
     for token in TOKEN.findall(line):
@@ -188,7 +193,8 @@ def sorted_bullets(text: str) -> str:
 
 def status_of_tests(text: str) -> str:
     """Of the output of tests, which failed and which passed; another text as it is."""
-    found = set(COUNT.findall(text)) if _may_count(text) else set()
+    may = any(word in text for word in ("pass", "fail", "error", "test", "total", "--- "))
+    found = set(COUNT.findall(text)) if may and _counts(text) else set()
     if not found:
         return text
     for match in STATUS.finditer(text):

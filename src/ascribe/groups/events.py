@@ -14,8 +14,10 @@ Page: docs/estimators/events.md. Test: tests/groups/test_events.py.
 """
 
 import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -53,6 +55,8 @@ MOST_ERRORS = 8
 """Errors of a session are counted up to this number."""
 SHORT = 20
 """Arguments of so many characters are too short for a generated id."""
+FAILED = "a refused call"
+"""The event of a session's first error."""
 MOST_EVENTS = 4000
 """Named events: those that most sessions have."""
 
@@ -97,21 +101,55 @@ class Calls(Brief):
         return errors
 
 
+class Written(NamedTuple):
+    """The calls of some tasks as they are written: what other tasks write decides on the ids.
+
+    Attributes:
+        place: the place of each call.
+        session: the label of its trajectory.
+        tool: the number of its tool in ``tools``.
+        call: the number of the call in ``calls``.
+        refused: whether the environment refused it.
+        tools: names of tools.
+        calls: the distinct calls; None where other tasks cannot change it.
+        ids: what looks like a generated id, and whether several trajectories write it.
+        sessions: number of sessions.
+        kind: 0 for tool calls, 1 if tools are the first words of actions, 2 if these are too many.
+    """
+
+    place: Ints
+    session: Ints
+    tool: Ints
+    call: Ints
+    refused: Bools
+    tools: Objects
+    calls: Sequence[Call | None]
+    ids: dict[str, bool]
+    sessions: int
+    kind: int
+
+
 def read_calls(table: StepTable) -> Calls:
     """The calls of a table.
 
     Raises:
         TableError: if the rows of the table cannot be put in order.
     """
+    written = read_written(table)
+    return settled(written, {each for each, several in written.ids.items() if several})
+
+
+def read_written(table: StepTable) -> Written:
+    """The calls of a table as they are written."""
     steps = arrange(table)
     texts: Objects = table.action.values
     present = np.bincount(steps.action[steps.action >= 0], minlength=texts.size) > 0
     made = [written_calls(t) if used else () for t, used in zip(texts, present, strict=True)]
+    kind = 0
     if not any(made):
-        made = _commands(texts, present)
+        made, kind = _commands(texts, present)
     count = np.array([*map(len, made), 0], dtype=np.int64)  # the last one: a missing action
-    of_action = np.repeat(np.arange(texts.size), count[:-1])
-    called = _without_generated([call for of_text in made for call in of_text], of_action, table)
+    called = [call for of_text in made for call in of_text]
     tools = Coded.encode([call.name for call in called])
     distinct = {call: number for number, call in enumerate(dict.fromkeys(called))}
     number = np.array([distinct[call] for call in called], dtype=np.int64)
@@ -121,53 +159,53 @@ def read_calls(table: StepTable) -> Calls:
     within = np.arange(place.size) - np.repeat(np.cumsum(size) - size, size)
     at = (np.cumsum(count) - count)[steps.action[place]] + within
     session, call = steps.trajectory[place], number[at]
+    first, last = np.full(len(distinct), steps.trajectory_count), np.full(len(distinct), -1)
+    np.minimum.at(first, call, session)
+    np.maximum.at(last, call, session)
+    ends: dict[str, tuple[int, int]] = {}
+    for each, low, high in zip(distinct, first.tolist(), last.tolist(), strict=True):
+        for found in generated(each):
+            before = ends.get(found, (low, high))
+            ends[found] = min(before[0], low), max(before[1], high)
+    ids = {each: low < high for each, (low, high) in ends.items()}
     refused = _refused(table, size > 0)[place]
-    made_by, pairs = segments.pairs(np.where(refused, -1, session), call, len(distinct))
-    again = ~refused
+    numbers = (place, session, tools.codes[at], call, refused)
+    return Written(*numbers, tools.values, [*distinct], ids, steps.trajectory_count, kind)
+
+
+def settled(written: Written, kept: Collection[str]) -> Calls:
+    """The calls, with ``#`` for each generated id but those that are kept."""
+    calls = [
+        Call(call.name, ID.sub(lambda at: at[0] if at[0] in kept else "#", call.arguments))
+        if call is not None and generated(call)
+        else call
+        for call in written.calls
+    ]
+    known: dict[Call, int] = {}
+    number = [k if each is None else known.setdefault(each, k) for k, each in enumerate(calls)]
+    used, code = np.unique(np.array(number, dtype=np.int64), return_inverse=True)
+    call, session = code[written.call], written.session
+    made_by, pairs = segments.pairs(np.where(written.refused, -1, session), call, used.size)
+    again = ~written.refused
     again[segments.first_rows(made_by, pairs)] = False
-    names, calls = tools.values, tuple(distinct)
-    return Calls(
-        *(place, session, tools.codes[at], call, refused, again, names, calls),
-        steps.trajectory_count,
-    )
+    distinct = tuple(calls[k] or Call("", "") for k in used.tolist())
+    flags = (written.refused, again, written.tools, distinct, written.sessions)
+    return Calls(written.place, session, written.tool, call, *flags)
 
 
-def _commands(texts: Objects, present: Bools) -> list[tuple[Call, ...]]:
+def generated(call: Call) -> list[str]:
+    """What looks like a generated id in the arguments of a call."""
+    return ID.findall(call.arguments) if len(call.arguments) > SHORT else []
+
+
+def _commands(texts: Objects, present: Bools) -> tuple[list[tuple[Call, ...]], int]:
     """The first word and the rest of each text; nothing if there are too many first words."""
     made: list[tuple[Call, ...]] = []
     for text, used in zip(texts, present, strict=True):
         verb, _, rest = (tag_body(text) or "" if used else "").partition(" ")
         made.append((Call(verb.lower(), rest),) if verb else ())
     verbs = {call.name for of_text in made for call in of_text}
-    return made if len(verbs) <= MOST_VERBS else [()] * len(made)
-
-
-def _without_generated(called: list[Call], of_action: Ints, table: StepTable) -> list[Call]:
-    """The calls with ``#`` for each generated id: one that a single trajectory ever writes."""
-    ids = {
-        k: set(ID.findall(call.arguments))
-        for k, call in enumerate(called)
-        if len(call.arguments) > SHORT and ID.search(call.arguments)
-    }
-    if not ids:
-        return called
-    steps = arrange(table)
-    first = np.full(table.action.values.size + 1, steps.trajectory_count)
-    last = np.full(table.action.values.size + 1, -1)
-    np.minimum.at(first, steps.action, steps.trajectory)
-    np.maximum.at(last, steps.action, steps.trajectory)
-    ends: dict[str, tuple[int, int]] = {}
-    for k, written in ids.items():
-        low, high = int(first[of_action[k]]), int(last[of_action[k]])
-        for each in written:
-            before = ends.get(each, (low, high))
-            ends[each] = min(before[0], low), max(before[1], high)
-    kept = {each for each, (low, high) in ends.items() if low < high}
-    called = called.copy()
-    for k in ids:
-        text = ID.sub(lambda at: at[0] if at[0] in kept else "#", called[k].arguments)
-        called[k] = Call(called[k].name, text)
-    return called
+    return (made, 1) if len(verbs) <= MOST_VERBS else ([()] * len(made), 2)
 
 
 def _refused(table: StepTable, called: Bools) -> Bools:
@@ -222,11 +260,17 @@ class Usual(Brief):
     fold: Ints
     folds: int
 
+    @classmethod
+    def without_outcomes(cls, calls: Calls, task: Ints) -> "Usual":
+        """How usual calls are, whatever the attempts won."""
+        return cls(calls, task, np.zeros(task.size), np.zeros_like(task), 1)
+
     @cached_property
     def _made(self) -> tuple[Ints, Ints, Floats]:
         """Of each call the label in its task, and how many attempts made it and won, by fold."""
         calls, new = self.calls, self.calls.new
-        label, count = segments.pairs(self.task[calls.session], calls.call, len(calls.calls))
+        most = int(calls.call.max(initial=-1)) + 1
+        label, count = segments.pairs(self.task[calls.session], calls.call, most)
         makers = np.where(new, label, -1)
         cell = np.where(makers < 0, -1, makers * self.folds + self.fold[calls.session])
         won = segments.total(self.won[calls.session], cell, count * self.folds)
@@ -351,19 +395,16 @@ def events(
     """
     calls = read_calls(table) if calls is None else calls
     session, tools = calls.session, calls.tools
-    usual = Usual(
-        calls,
-        arrange(table).group_of_trajectory,
-        np.zeros(calls.sessions),
-        np.zeros(calls.sessions, dtype=np.int64),
-        1,
-    )
-    alone = calls.new & (usual.others > 0) & (usual.share == 0)
+    if not session.size:
+        none = np.zeros(0, dtype=np.int64)
+        return Events(none, none, none, np.array([], dtype=object))
+    usual = Usual.without_outcomes(calls, arrange(table).group_of_trajectory)
+    alone, more = calls.new & (usual.others > 0) & (usual.share == 0), range(1, MOST_ERRORS)
     kinds: list[tuple[Bools, Ints, list[str]]] = [
-        (~calls.refused, calls.tool, [f"calls {tool}" for tool in tools]),
-        (calls.refused, calls.tool, [f"{tool} refused" for tool in tools]),
-        (calls.refused, calls.errors, [f"errors {n}" for n in range(MOST_ERRORS + 1)]),
-        (alone, calls.tool, [f"{tool} as no other attempt" for tool in tools]),
+        (~calls.refused, calls.tool, [f"calling `{tool}`" for tool in tools]),
+        (calls.refused, calls.tool, [f"`{tool}` refused" for tool in tools]),
+        (calls.refused, calls.errors - 1, [FAILED, *(f"{n + 1} refused calls" for n in more)]),
+        (alone, calls.tool, [f"a call of `{tool}` that no other attempt made" for tool in tools]),
     ]
     if wide:
         same = np.append(False, session[1:] == session[:-1])
@@ -371,9 +412,9 @@ def events(
         last = np.append(session[1:] != session[:-1], True)
         follows, names = _coded_pairs(before, calls.tool, tools)
         kinds += [
-            (calls.again, calls.tool, [f"again {tool}" for tool in tools]),
+            (calls.again, calls.tool, [f"the same call of `{tool}` again" for tool in tools]),
             (same & (before != calls.tool), follows, names),
-            (last, calls.tool, [f"ends with {tool}" for tool in tools]),
+            (last, calls.tool, [f"`{tool}` as the last call" for tool in tools]),
         ]
     place, number, words = [], [], list[str]()
     for mask, code, named in kinds:
@@ -407,7 +448,8 @@ def events(
 def _coded_pairs(before: Ints, after: Ints, tools: Objects) -> tuple[Ints, list[str]]:
     """A code for each pair of tools that follow each other, and its words."""
     pairs, code = np.unique(before * tools.size + after, return_inverse=True)
-    words = [f"{tools[pair // tools.size]} then {tools[pair % tools.size]}" for pair in pairs]
+    named = zip(tools[pairs % tools.size], tools[pairs // tools.size], strict=True)
+    words = [f"`{tool}` right after `{earlier}`" for tool, earlier in named]
     return code.astype(np.int64), words
 
 
@@ -423,9 +465,9 @@ def _values(calls: Calls) -> tuple[Ints, Ints, list[str]]:
             arguments = None
         for key, value in arguments.items() if isinstance(arguments, dict) else ():
             if isinstance(value, list):
-                word = f"{call.name}({len(value)} {key})"
+                word = f"`{call.name}` with {len(value)} {key}"
             elif isinstance(value, str | int | float) and len(str(value)) < 25:
-                word = f"{call.name}({key}={value})"
+                word = f"`{call.name}({key}={value})`"
             else:
                 continue
             numbers.append(words.setdefault(word, len(words)))

@@ -149,6 +149,12 @@ def propose(table: StepTable) -> StateKey:
     return choose(table)[0]
 
 
+def shows_noise(table: StepTable) -> bool:
+    """Whether a rule of ``NOISE`` may be in the key that ``propose`` gives: it changes a text."""
+    texts = _sample(_real(table)[1]).state.values
+    return any(RULES[rule](text) != text for rule in NOISE for text in texts)
+
+
 def choose(table: StepTable) -> tuple[StateKey, list[Tried]]:
     """A canonical key for the states of a table, and what became of every rule that merges states.
 

@@ -1,4 +1,4 @@
-"""The report: where the credit went, and how a run went, on one page."""
+"""The report on one page: which decisions won, where the credit went, and how a run went."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,12 +10,13 @@ from ascribe import __version__
 from ascribe.decisions import Decisions, find_decisions
 from ascribe.estimators import DEFAULT, Recipe, as_recipe
 from ascribe.reports.browse import browser, packed
-from ascribe.reports.compare import RecipeComparison, two_recipes
-from ascribe.reports.crediting import credit_batches
+from ascribe.reports.crediting import RecipeComparison, credit_batches, two_recipes
 from ascribe.reports.facts import Facts, gather
 from ascribe.reports.figures import Figure, draw, draw_run
-from ascribe.reports.reading import RefusedFileError, read_batches
-from ascribe.reports.runs import RunMetrics, read_run
+from ascribe.reports.reading import RefusedFileError as RefusedFileError
+from ascribe.reports.reading import read_batches
+from ascribe.reports.runs import RunMetrics
+from ascribe.reports.runs import read_run as read_run
 from ascribe.reports.text import safe, visible
 from ascribe.reports.verdict import ReportVerdict, judge
 from ascribe.reports.write import COLOURS, theme, write_figures, write_page, write_tables
@@ -28,20 +29,7 @@ from ascribe.steps.table import StepTable
 if TYPE_CHECKING:
     from ascribe.sessions.reading import SessionOptions
 
-__all__ = [
-    "Facts",
-    "Figure",
-    "Picture",
-    "RecipeComparison",
-    "RefusedFileError",
-    "ReportVerdict",
-    "RunMetrics",
-    "html_file",
-    "picture",
-    "read_run",
-    "report",
-    "write_run",
-]
+__all__ = ["Picture", "report"]
 
 
 @dataclass(frozen=True, repr=False)

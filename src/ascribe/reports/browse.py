@@ -13,16 +13,15 @@ from ascribe.decisions import Decisions
 from ascribe.estimators.credit import Reason, Term
 from ascribe.groups.events import ERROR
 from ascribe.groups.responses import readable
-from ascribe.reports.compare import other_name
-from ascribe.reports.crediting import Credited
-from ascribe.reports.deciding import MOST_DECISIONS, decided_by, for_page, parting
+from ascribe.reports.crediting import Credited, other_name, place_of
 from ascribe.reports.reading import TOKENS, Batch, read_transcript
-from ascribe.reports.states import whole_groups
-from ascribe.reports.text import embedded, natural, shortened
+from ascribe.reports.situations import whole_groups
+from ascribe.reports.text import embedded, natural, safe, shortened
 from ascribe.sessions import text_of
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.problems import one_line
+from ascribe.steps.returns import episode_outcome
 from ascribe.steps.strict_json import canonical, loads
 from ascribe.steps.table import Coded
 
@@ -41,6 +40,11 @@ CUTS = (4000, 2000, 1200, 800, 500, 300, 200, 120, 60, 30, 10)
 SHORTEST_PROMPT = 200
 """If prompts do not fit with so many characters each, the page has none."""
 
+MOST_DECISIONS = 100
+"""Decisions on the page: the most certain ones."""
+LONGEST = 1000
+"""Characters of a text about a decision."""
+
 Plain = dict[str, Any]
 
 
@@ -55,7 +59,7 @@ def browser(
     The tasks of the decisions that were found are shown before all others.
     """
     table, steps = credited.table, credited.steps
-    first = [row for d in found.decisions[:MOST_DECISIONS] for row in parting(d, credited)]
+    first = [row for d in found.decisions[:MOST_DECISIONS] for row in d.pair.tolist()]
     shown = np.flatnonzero(np.isin(steps.rows, whole_groups(table, MOST_STEPS, first)))
     decided = decided_by(found, credited)
     rows = steps.rows[shown]
@@ -311,3 +315,50 @@ def _cut(texts: Sequence[str], room: int) -> tuple[list[str], int, int]:
         if size <= room:
             break
     return cut_texts, most, size
+
+
+# Decisions: where two sessions part, and what decided each trajectory.
+
+
+def for_page(found: Decisions, credited: Credited) -> dict[str, Any]:
+    """What the page shows of the decisions, with every text made safe."""
+    rows = []
+    for each in found.decisions[:MOST_DECISIONS]:
+        places = [place_of(credited.table, row) for row in each.pair.tolist()]
+        steps = [[place[name] for name in ("group", "trajectory", "step")] for place in places]
+        rows.append(each.as_dict() | {"steps": steps})
+    shown = {
+        "sentence": found.sentence,
+        "advice": found.advice,
+        "notes": list(found.notes),
+        "binary": found.binary,
+        "rows": rows,
+        "of": len(found.decisions),
+    }
+    return {name: safe(part, LONGEST) for name, part in shown.items()}
+
+
+def decided_by(found: Decisions, credited: Credited) -> Ints:
+    """What decided each trajectory: the place of the most certain decision that it took part in.
+
+    Places on the better side are 0, 2, 4, ..., those on the worse side 1, 3, 5, ...; -1 for a
+    trajectory that nothing on the page explains. A better side explains only why a trajectory
+    earned more than the mean of its task, and a worse one why it earned less. Signs and endings
+    decide nothing: they may follow from how a session went.
+    """
+    steps = credited.steps
+    trajectory = np.empty(len(credited.table), dtype=np.int64)
+    trajectory[steps.rows] = steps.trajectory
+    group, count = steps.group_of_trajectory, steps.trajectory_count
+    returns = episode_outcome(steps.reward, steps.trajectory, count)
+    mean = segments.mean(returns, group, steps.group_count)[group]
+    differs = ~np.isclose(returns, mean, rtol=segments.ROUNDING, atol=0.0)
+    above, below = differs & (returns > mean), differs & (returns < mean)
+    by = np.full(count, -1, dtype=np.int64)
+    for place, each in reversed(list(enumerate(found.decisions[:MOST_DECISIONS]))):
+        if each.sign or each.ending:
+            continue
+        for side, earned, rows in ((0, above, each.better.rows), (1, below, each.worse.rows)):
+            taken = trajectory[rows]
+            by[taken[earned[taken]]] = 2 * place + side
+    return by

@@ -14,9 +14,7 @@ from ascribe.estimators.credit import Reason
 from ascribe.estimators.diagnostics import Diagnosis, credit_per_tool, diagnose, wilson
 from ascribe.groups.cluster import collapsed
 from ascribe.reports.crediting import Credited
-from ascribe.reports.deciding import contradicted
-from ascribe.reports.situations import Placed, place
-from ascribe.reports.states import StateView, state_views
+from ascribe.reports.situations import Placed, StateView, place, state_views
 from ascribe.reports.text import natural
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
@@ -208,7 +206,7 @@ def gather(
         one_action=1.0 - elsewhere["steps"] / shared["steps"] if shared["steps"] else 0.0,
         trained_differently=_trained_differently(credited),
         certain=sum(each.certain for each in found.forks),
-        contradicted=contradicted(found, credited),
+        contradicted=_contradicted(found, credited),
     )
 
 
@@ -459,3 +457,13 @@ def _cut_turns(credited: Credited, rows: Bools) -> float | None:
         return None
     real = rows & ~credited.table.flag("padding", default=False)
     return float((credited.finish[real] == "length").mean())
+
+
+def _contradicted(found: Decisions, credited: Credited) -> tuple[Decision, ...]:
+    """Certain forks whose better actions have less credit, on average, than the others."""
+    advantage = credited.credit.advantage
+    return tuple(
+        each
+        for each in found.forks
+        if each.certain and advantage[each.better.rows].mean() < advantage[each.worse.rows].mean()
+    )

@@ -12,7 +12,7 @@ from typing import Any
 
 from ascribe.estimators.credit import Reason
 from ascribe.reports.facts import EQUAL, PENALTIES, Facts
-from ascribe.reports.states import CLUSTERED
+from ascribe.reports.situations import CLUSTERED
 from ascribe.steps.hints import option, setting
 from ascribe.steps.problems import ProblemKind, Severity, counted, one_line
 

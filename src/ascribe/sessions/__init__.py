@@ -4,28 +4,34 @@ from ascribe.sessions.calls import Merged, from_calls, merge
 from ascribe.sessions.forest import Forest, Link, link
 from ascribe.sessions.messages import (
     Conversation,
-    Message,
-    State,
-    action_of,
-    action_of_text,
-    text_of,
 )
-from ascribe.sessions.sequences import Decoder, check_sequences, from_sequences
-from ascribe.sessions.spans import Loss, Spans, loss_weights, per_turn, spread
+from ascribe.sessions.messages import (
+    Message as Message,
+)
+from ascribe.sessions.messages import (
+    State as State,
+)
+from ascribe.sessions.messages import (
+    action_of as action_of,
+)
+from ascribe.sessions.messages import (
+    action_of_text as action_of_text,
+)
+from ascribe.sessions.messages import (
+    text_of as text_of,
+)
+from ascribe.sessions.sequences import Decoder as Decoder
+from ascribe.sessions.sequences import check_sequences, from_sequences
+from ascribe.sessions.spans import Loss as Loss
+from ascribe.sessions.spans import Spans, loss_weights, per_turn, spread
 from ascribe.sessions.tables import from_messages
 
 __all__ = [
     "Conversation",
-    "Decoder",
     "Forest",
     "Link",
-    "Loss",
     "Merged",
-    "Message",
     "Spans",
-    "State",
-    "action_of",
-    "action_of_text",
     "check_sequences",
     "from_calls",
     "from_messages",
@@ -35,5 +41,4 @@ __all__ = [
     "merge",
     "per_turn",
     "spread",
-    "text_of",
 ]

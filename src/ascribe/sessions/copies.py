@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ class Copies:
         proven: the files that have sessions with these words and a proof.
         common: for two files, whether sessions with equal words are copies, of those with a proof.
         matched: how many of a file were taken for copies of those of another.
+        told: of each session of the table its words, and what proves it with the reason.
     """
 
     once: bool = False
@@ -51,27 +53,32 @@ class Copies:
     proven: dict[Hashable, set[Path | None]] = field(default_factory=dict)
     common: dict[tuple[Path | None, Path | None], set[bool]] = field(default_factory=dict)
     matched: Counter[Hashable] = field(default_factory=Counter)
+    told: dict[int, tuple[int, list[tuple[str, Proof]]]] = field(default_factory=dict)
 
     def see(self, sessions: Iterable[Session]) -> None:
         """Compare the times and the files of sessions, before any of their table is judged."""
-        sessions = list(sessions)
-        for session in sessions:
-            if times := _times(session):
-                words = _words(session)
-                if self.timed.setdefault(times, words) != words:
-                    self.timed[times] = None
-        for session in sessions:
-            words, path = _words(session), session[0].path
-            if proofs := [proof for _, proof in self._proofs(session, words)]:
-                of = {self.owners.setdefault(proof, path) for proof in proofs}
+        worded = [(session, _words(session)) for session in sessions]
+        for session, words in worded:
+            if (times := _times(session)) and self.timed.setdefault(times, words) != words:
+                self.timed[times] = None
+        self.told = {}
+        for session, words in worded:
+            proofs = [
+                (why, proof)
+                for why, proof in _proofs(session, words)
+                if proof[0] != "times" or self.timed[proof[-1]] is not None
+            ]
+            self.told[id(session)] = words, proofs
+            if proofs:
+                path = session[0].path
+                of = {self.owners.setdefault(proof, path) for _, proof in proofs}
                 for other in self.proven.setdefault(words, set()) - {path}:
                     self.common.setdefault((path, other), set()).add(other in of)
                 self.proven[words].add(path)
 
     def reason(self, session: Session) -> tuple[str, Session]:
-        """Why a session is a copy, and of which; nothing and itself, if it is none."""
-        words, path = _words(session), session[0].path
-        proofs = self._proofs(session, words)
+        """Why a seen session is a copy, and of which; nothing and itself, if it is none."""
+        path, (words, proofs) = session[0].path, self.told[id(session)]
         for why, proof in proofs:
             if proof in self.first:
                 return why, self.first[proof]
@@ -89,14 +96,6 @@ class Copies:
         of_file[path] += 1
         self.worded.add(words)
         return "equal" if equal else "", session
-
-    def _proofs(self, session: Session, words: Hashable) -> list[tuple[str, Proof]]:
-        """What cannot coincide in two sessions, without the time of a batch."""
-        return [
-            (why, proof)
-            for why, proof in _proofs(session, words)
-            if proof[0] != "times" or self.timed.get(proof[-1], words) is not None
-        ]
 
     def replace(self, old: Session, new: Session) -> None:
         """Let another session take the place of an earlier one."""
@@ -133,7 +132,9 @@ def _words(session: Session) -> int:
 
 def said(message: Message) -> Hashable:
     """What a message says and calls, without ids."""
-    calls = message.get("tool_calls") or ()
+    calls = message.get("tool_calls")
+    if not calls:
+        return message.get("role"), str(message.get("content")), ()
     functions = [c.get("function", c) if isinstance(c, Mapping) else c for c in calls]
     called = tuple(
         (str(f.get("name")), str(f.get("arguments"))) if isinstance(f, Mapping) else str(f)
@@ -173,6 +174,7 @@ def _ids(each: Conversation) -> Iterator[str]:
                 yield str(call["id"])
 
 
+@lru_cache(maxsize=1 << 16)
 def _is_random(name: str) -> bool:
     """Whether an id was drawn at random, with digits and letters in turn, and not counted."""
     return any(

@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
 from itertools import accumulate, islice
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -124,45 +125,48 @@ def link(conversations: Sequence[Conversation]) -> Forest:
     links: list[Link | None] = [None] * len(own)
     parts = {}
     for name, numbers in sessions.items():
-        parts[name] = part = _link_session([own[number] for number in numbers])
-        for number, conversation, begins in zip(
-            numbers, part.conversations, part.links, strict=True
-        ):
-            own[number], links[number] = conversation, begins
+        parts[name] = part = _linked([own[number] for number in numbers])
+        for number, new, begins in zip(numbers, part.conversations, part.links, strict=True):
+            own[number], links[number] = new, begins
     # From rows of a session to those of the whole.
     bounds = [0, *accumulate(len(each.steps) for each in own)]
     decisions: dict[int, Position] = {}
-    problems: defaultdict[ProblemKind, list[tuple[str, Problem]]] = defaultdict(list)
+    doubts: defaultdict[ProblemKind, list[tuple[str, int, list[int]]]] = defaultdict(list)
     for name, numbers in sessions.items():
         rows = [row for number in numbers for row in range(bounds[number], bounds[number + 1])]
         for number in numbers:
             if (begins := links[number]) and begins.previous >= 0:
-                links[number] = replace(begins, previous=rows[begins.previous])
-        for row, decision in zip(rows, parts[name].decisions, strict=True):
-            before = decision.previous
-            decisions[row] = decision._replace(previous=rows[before] if before >= 0 else -1)
-        for problem in parts[name].problems:
-            moved = replace(problem, rows=np.array(rows, dtype=np.int64)[problem.rows])
-            problems[problem.kind].append(("/".join(name), moved))
-    summaries = [_summary(kind, each) for kind, each in problems.items()]
-    return Forest(own, links, [decisions[row] for row in range(bounds[-1])], summaries)
+                links[number] = Link(begins.kind, rows[begins.previous], begins.evidence)
+        for row, position in zip(rows, parts[name].decisions, strict=True):
+            before = rows[position.previous] if position.previous >= 0 else -1
+            decisions[row] = Position(before, *position[1:])
+        for kind, count, nodes in parts[name].doubts:
+            doubts[kind].append(("/".join(name), count, [rows[node] for node in nodes]))
+    problems = [_problem(kind, found) for kind, found in doubts.items()]
+    return Forest(own, links, [decisions[row] for row in range(bounds[-1])], problems)
 
 
-def _link_session(conversations: Sequence[Conversation]) -> Forest:
+class _Linked(NamedTuple):
+    """The conversations of a session, with what ``Forest`` has; rows are those of the session."""
+
+    conversations: Sequence[Conversation]
+    links: Sequence[Link | None]
+    decisions: Sequence[Position]
+    doubts: Sequence[tuple[ProblemKind, int, list[int]]] = ()
+    """Of each problem how often it is there, and where."""
+
+
+def _linked(conversations: Sequence[Conversation]) -> _Linked:
     only = conversations[0]
     shown = only.messages[: only.context]
     if len(conversations) == 1 and all(message.get("role") != "assistant" for message in shown):
         count = len(only.steps)
         chain = [Position(step - 1, step, only.agent or MAIN, None) for step in range(count)]
-        return Forest([only], [Link("start") if count else None], chain, [])
+        return _Linked([only], [Link("start") if count else None], chain)
     session = _Session(conversations)
-    problems = [
-        Problem(kind, "", np.array(nodes, dtype=np.int64), count)
-        for kind, count, nodes in session.problems
-    ]
     columns = session.previous, session.step, session.agent, session.parent
-    decisions = [Position(*values) for values in zip(*columns, strict=True)]
-    return Forest(session.conversations, session.links, decisions, problems)
+    decisions = list(map(Position, *columns))
+    return _Linked(session.conversations, session.links, decisions, session.doubts)
 
 
 DETAILS = {
@@ -170,19 +174,16 @@ DETAILS = {
     ProblemKind.REPEATED_CONVERSATION: "{} of session {} that another one holds whole",
     ProblemKind.UNLINKED_CONVERSATION: "{} of session {} without a link to the others",
 }
-THINGS = {
-    ProblemKind.LOST_RESPONSE: "response",
-    ProblemKind.REPEATED_CONVERSATION: "conversation",
-    ProblemKind.UNLINKED_CONVERSATION: "conversation",
-}
 
 
-def _summary(kind: ProblemKind, sessions: Sequence[tuple[str, Problem]]) -> Problem:
-    names = ", ".join(one_line(name, 40) for name, _ in sessions[:3])
-    more = f" and {len(sessions) - 3:,} more" if len(sessions) > 3 else ""
-    amount = counted(sum(problem.count for _, problem in sessions), THINGS[kind])
-    rows = np.unique(np.concatenate([problem.rows for _, problem in sessions]))
-    return Problem(kind, DETAILS[kind].format(amount, names + more), rows, len(sessions))
+def _problem(kind: ProblemKind, found: Sequence[tuple[str, int, list[int]]]) -> Problem:
+    """A problem of several sessions: the name of each, how often it is there, and the rows."""
+    thing = "response" if kind is ProblemKind.LOST_RESPONSE else "conversation"
+    names = ", ".join(one_line(name, 40) for name, *_ in found[:3])
+    more = f" and {len(found) - 3:,} more" if len(found) > 3 else ""
+    amount = counted(sum(count for _, count, _ in found), thing)
+    rows = np.array(sorted({row for *_, rows in found for row in rows}), dtype=np.int64)
+    return Problem(kind, DETAILS[kind].format(amount, names + more), rows, len(found))
 
 
 def message_key(message: Message) -> str:
@@ -212,7 +213,7 @@ class _Session:
 
     def __init__(self, conversations: Sequence[Conversation]) -> None:
         self.conversations = list(conversations)
-        self.problems: list[tuple[ProblemKind, int, list[int]]] = []
+        self.doubts: list[tuple[ProblemKind, int, list[int]]] = []
         times = [each.time for each in conversations]
         # Without a time for each, the order given is that of time.
         untimed = None in times
@@ -243,6 +244,13 @@ class _Session:
         link = self.links[self.owner[node]]
         return link.kind if link and node == self.first[self.owner[node]] else "extension"
 
+    def heads(self, number: int) -> tuple[int, int]:
+        """How many messages a context begins with: system messages alone, and with the task."""
+        first, system = self.places[number][0], 0
+        while system < first and self.keys[number][system].startswith(INSTRUCTIONS):
+            system += 1
+        return system, min(system + 1, first)
+
     def set_link(self, number: int, link: Link) -> None:
         """Set how a conversation begins."""
         self.links[number] = link
@@ -271,7 +279,7 @@ class _Session:
                 self.conversations[number] = _without_first(each, count)
             known.update(dict.fromkeys((prefix[place + 1] for place in steps), each.parent))
         if repeated:
-            self.problems.append((ProblemKind.REPEATED_CONVERSATION, repeated, []))
+            self.doubts.append((ProblemKind.REPEATED_CONVERSATION, repeated, []))
 
     def _find_links(self) -> None:
         after: defaultdict[int, list[int]] = defaultdict(list)
@@ -318,19 +326,14 @@ class _Session:
             raise InputError(
                 "two conversations of a session have the same id", hint="give each its own"
             )
-        done: set[str] = set()
-        for name in by_id:
-            walk: set[str] = set()
-            each: str | None = name
-            while each in by_id and each not in done and each not in walk:
-                walk.add(each)
-                each = self.conversations[by_id[each]].parent
-            if each in walk:
-                raise InputError(
-                    "conversations of a session name each other as parents in a circle",
-                    hint="give each the one before it",
-                )
-            done |= walk
+        try:
+            parents = {name: [self.conversations[n].parent] for name, n in by_id.items()}
+            TopologicalSorter(parents).prepare()
+        except CycleError as error:
+            raise InputError(
+                "conversations of a session name each other as parents in a circle",
+                hint="give each the one before it",
+            ) from error
         return by_id
 
     def _settle(self, number: int) -> None:
@@ -432,7 +435,7 @@ class _Session:
         links = enumerate(self.links)
         unlinked = [self.first[n] for n, link in links if link and link.evidence == ORDER]
         if unlinked:
-            self.problems.append((ProblemKind.UNLINKED_CONVERSATION, len(unlinked), unlinked))
+            self.doubts.append((ProblemKind.UNLINKED_CONVERSATION, len(unlinked), unlinked))
         self.step, self.agent = [0] * count, [""] * count
         self.parent: list[int | None] = [None] * count
         stack, sub_agents = children[-1][::-1], 0
@@ -463,15 +466,15 @@ class _Session:
 
     def _find_lost(self) -> None:
         """Report the responses in contexts that are no decision of the session."""
-        responses = {message_key(self.message(node)) for node in range(len(self.place))}
+        written = set(self.written)
+        unknown = {k for k in set().union(*self.keys) - written if k.startswith(ASSISTANT)}
         lost: dict[int, int] = {}
-        for number, each in enumerate(self.conversations):
+        for number, each in enumerate(self.conversations) if unknown else ():
             for place in range(each.context if self.places[number] else 0):
-                key = self.keys[number][place]
-                if key.startswith(ASSISTANT) and key not in responses:
+                if self.keys[number][place] in unknown:
                     lost.setdefault(self.prefixes[number][place + 1], self.first[number])
         if lost:
-            self.problems.append((ProblemKind.LOST_RESPONSE, len(lost), sorted(lost.values())))
+            self.doubts.append((ProblemKind.LOST_RESPONSE, len(lost), sorted(lost.values())))
 
 
 class _Earlier:
@@ -493,30 +496,20 @@ class _Earlier:
         """Add the decisions of a conversation."""
         session = self.session
         nodes = range(session.first[number], session.first[number + 1])
-        begins = session.prefixes[number][self._heads(number)[1]]
+        heads = [session.prefixes[number][head] for head in session.heads(number)]
         for node in nodes:
             message, before = session.message(node), session.previous[node]
             spawned = session.kind(node) == "spawning"
             self.lineage[node] = node if spawned else self.lineage.get(before, node)
             key = session.keys[number][session.place[node]]
-            self.responses[key] = self.responses[begins, key] = node
+            self.responses[key] = self.responses[heads[1], key] = node
             for text in _strings(calls_of(message)):
                 _put_last(self.arguments, text, node)
             if text := text_of(message.get("content")).strip():
                 _put_last(self.texts, text, node)
         self.contexts[session.prefixes[number][session.place[nodes[0]]]] = nodes[0]
-        for head in self._heads(number):
-            if session.settled[number]:
-                self.tips[session.prefixes[number][head]] = nodes[-1]
-
-    def _heads(self, number: int) -> tuple[int, int]:
-        """How many messages a context begins with: system messages alone, and with the task."""
-        session = self.session
-        keys = session.keys[number][: session.places[number][0]]
-        system = next(
-            (n for n, key in enumerate(keys) if not key.startswith(INSTRUCTIONS)), len(keys)
-        )
-        return system, min(system + 1, len(keys))
+        if session.settled[number]:
+            self.tips |= dict.fromkeys(heads, nodes[-1])
 
     def links(self, number: int) -> Iterator[Link]:
         """The links that the context itself shows, the surest first."""
@@ -524,7 +517,7 @@ class _Earlier:
         first, prefix = session.places[number][0], session.prefixes[number]
         keys = session.keys[number][:first]
         texts = [key.partition("\0")[2] for key in keys]
-        system, task = self._heads(number)
+        system, task = session.heads(number)
         caller = self._quoted(self.arguments, texts[system:task])
         if prefix[first] in self.contexts:
             same = self.contexts[prefix[first]]

@@ -51,7 +51,7 @@ CALLS = re.compile("(tool|function)_?(call|use|invocation)s?|additional_kwargs|p
 ADVICE = "write OpenAI messages, with tool_calls and results in the role tool"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)  # frozen ones take four times as long to make
 class Conversation:
     """One context with the model's responses in it: a model call, or a whole chat.
 
@@ -165,8 +165,8 @@ class Conversation:
 def changed(conversation: Conversation, **values: Any) -> Conversation:
     """The conversation with other values of some fields; ``replace`` takes ten times as long."""
     copy = object.__new__(Conversation)
-    vars(copy).update(vars(conversation) | values)
-    if not values.keys().isdisjoint({"messages", "context"}):
+    copy.__dict__ = vars(conversation) | values
+    if "messages" in values or "context" in values:
         vars(copy).pop("steps", None)
     return copy
 
@@ -204,7 +204,9 @@ def _is_known(key: str) -> bool:
 
 def calls_of(message: Message) -> list[tuple[str, Any, Any]]:
     """The name, the arguments and the id of each call; ``ValueError`` if one is not read."""
-    calls = message.get("tool_calls") or list(filter(None, [message.get("function_call")]))
+    calls = message.get("tool_calls")
+    if not calls:
+        calls = [call] if (call := message.get("function_call")) else []
     if not isinstance(calls, list):
         raise InputError(
             f"its tool_calls are a {type(calls).__name__}", hint="give a list of calls"

@@ -48,16 +48,11 @@ def from_messages(
         each.check()
     if conversations and not any(each.steps for each in conversations):
         raise InputError("no message has the role assistant", hint="check the messages")
-    return to_table(link(conversations), state)
-
-
-def to_table(forest: Forest, state: State) -> StepTable:
-    """The table of linked conversations; arguments and errors of ``from_messages``."""
-    return to_tables(forest, [state])[state]
+    return to_tables(link(conversations), [state])[state]
 
 
 def to_tables(forest: Forest, choices: Sequence[State]) -> dict[State, StepTable]:
-    """A table for each choice of the state; they share all other columns."""
+    """A table of linked conversations for each choice of the state, equal in all other columns."""
     for state in choices:
         if state not in get_args(State):
             raise unknown("state", state, get_args(State))
@@ -80,11 +75,13 @@ def to_tables(forest: Forest, choices: Sequence[State]) -> dict[State, StepTable
     cut = np.array([each.truncated for each in owners], dtype=np.bool_)
     finished = np.array([each.terminated for each in owners], dtype=np.bool_)
     states, actions = _states(forest, choices)
+    for each in choices:
+        states[each] += [None] * len(silent)
     columns: dict[str, Any] = {
         "group": [each.group for each in owners],
         "trajectory": names,
         "step": np.array([each.step for each in decisions], dtype=np.int64),
-        "state": states[choices[0]] + [None] * len(silent),
+        "state": states[choices[0]],
         "action": [*actions, *[None] * len(silent)],
         "reward": session_rewards(forest.conversations, last),
         "terminated": ends & finished & ~cut,
@@ -108,12 +105,8 @@ def to_tables(forest: Forest, choices: Sequence[State]) -> dict[State, StepTable
     if set(parents) - {MISSING_STEP}:
         columns["parent"] = np.array(parents, dtype=np.int64)
     table = StepTable.from_columns(columns)
-    others = {
-        each: read_column("state", [*states[each], *[None] * len(silent)]) for each in choices[1:]
-    }
-    return {choices[0]: table} | {
-        each: replace(table, state=column) for each, column in others.items()
-    }
+    more = {c: replace(table, state=read_column("state", states[c])) for c in choices[1:]}
+    return {choices[0]: table, **more}
 
 
 def owners_of_rows(conversations: Sequence[Conversation]) -> list[Conversation]:

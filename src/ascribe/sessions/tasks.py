@@ -1,5 +1,6 @@
 """Tasks that share a name: files of different benchmarks may both number theirs from 0."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,6 +8,9 @@ from pathlib import Path
 
 from ascribe.sessions.messages import Conversation, text_of
 from ascribe.steps.starts import without_ids
+
+UNNAMED = re.compile(r"prompt [0-9a-f]{16}")
+"""The name of a task that only has a prompt."""
 
 
 @dataclass
@@ -29,9 +33,32 @@ class Questions:
     first: dict[str, str] = field(default_factory=dict)
     asked: dict[str, dict[Path, Counter[str]]] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
+    called: dict[str, str] = field(default_factory=dict)
+    """Names of tasks that are known by their prompt alone."""
+
+    def name(self, conversations: Sequence[Conversation]) -> str:
+        """Find names for the tasks without one, where each prompt comes with one name of its own.
+
+        Returns what names them: a field, or the folder of a file.
+        """
+        unnamed = [each for each in conversations if UNNAMED.fullmatch(each.group)]
+        unnamed = [each for each in unnamed if each.group not in self.called]
+        for source in unnamed[0].extra.get("called", ()) if unnamed else ():
+            found = {(e.group, e.extra.get("called", {}).get(source)) for e in unnamed}
+            groups, names = ({pair[side] for pair in found} for side in (0, 1))
+            repeated = len({(each.group, each.trajectory) for each in unnamed}) > len(groups) > 1
+            if repeated and len(found) == len(groups) == len(names) and all(names):
+                self.called |= {group: str(name) for group, name in found}
+                return str(source)
+        return ""
 
     def rename(self, conversations: Sequence[Conversation]) -> list[Conversation]:
         """The conversations, with tasks that share a name told apart."""
+        if self.called:
+            conversations = [
+                replace(each, group=self.called.get(each.group, each.group))
+                for each in conversations
+            ]
         sessions: defaultdict[str, dict[tuple[Path, str], str]] = defaultdict(dict)
         self.taken.update(each.group for each in conversations)
         for each in conversations:
@@ -81,11 +108,10 @@ class Questions:
     @property
     def split(self) -> dict[str, list[str]]:
         """The tasks that were told apart, and what they are called."""
-        found: defaultdict[str, list[str]] = defaultdict(list)
+        found: dict[str, list[str]] = {}
         for (group, _), name in self.named.items():
-            if name not in found[group]:
-                found[group].append(name)
-        return {group: [group, *names] for group, names in found.items()}
+            found.setdefault(group, [group]).append(name)
+        return {group: list(dict.fromkeys(names)) for group, names in found.items()}
 
 
 def question(each: Conversation) -> str:

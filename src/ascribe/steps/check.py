@@ -325,28 +325,22 @@ def _repeats(table: StepTable, steps: Arranged) -> tuple[Ints, Bools, Bools]:
     repeats = first != np.arange(count)
     if not repeats.any():
         return first, repeats, repeats
-    at = np.flatnonzero(repeats[steps.trajectory])
-    decision, decisions = segments.pairs(steps.state[at], steps.action[at], steps.action.max() + 1)
-    at = at[segments.first_rows(*segments.pairs(steps.trajectory[at], decision, decisions))]
+    at = _decisions(steps)
     different = np.bincount(steps.trajectory[at], minlength=count)
     length_of = np.array([*map(len, table.action.values), 0], dtype=np.float64)
     characters = segments.total(length_of[steps.action[at]], steps.trajectory[at], count)
     repeats &= (different > 1) | (characters >= LONG_TEXT)
 
-    place, places = segments.pairs(steps.group, steps.state, table.state.values.size)
-    place, places = segments.pairs(steps.step, place, places)
-    same, sames = segments.pairs(place, steps.action, table.action.values.size)
+    group, groups = steps.group_of_trajectory, steps.group_count
 
-    def other_pairs(labels: Ints, label_count: int) -> Floats:
-        """Pairs of rows with one label in each trajectory's group, without one pair of its own."""
-        size = segments.size(labels, label_count)
-        group = steps.group[segments.first_rows(labels, label_count)]
-        pairs = segments.total(size * (size - 1) / 2, group, steps.group_count)
-        own = segments.total((labels >= 0).astype(np.float64), steps.trajectory, count)
-        return np.maximum(pairs[steps.group_of_trajectory] - own, 0.0)
+    def other_pairs(*labels: Ints) -> Floats:
+        """Pairs of rows with equal labels in each trajectory's group, without one of its own."""
+        known = (np.min(labels, axis=0) >= 0).astype(np.float64)
+        own = segments.total(known, steps.trajectory, count)
+        return np.maximum(_pairs(steps.group, steps.step, groups, *labels)[group] - own, 0.0)
 
-    agree = (other_pairs(same, sames) + 1) / (other_pairs(place, places) + 2)
-    size = np.bincount(steps.group_of_trajectory)[steps.group_of_trajectory]
+    agree = (other_pairs(steps.state, steps.action) + 1) / (other_pairs(steps.state) + 2)
+    size = np.bincount(group)[group]
     expected = size * (size - 1) / 2 * agree**different
     is_copy = (expected < 0.01) | ((characters >= LONG_TEXT) & (agree < 0.2))
     if table.fingerprint is not None:
@@ -394,7 +388,7 @@ def twins(table: StepTable) -> tuple[Bools, Bools]:
     met, agreed = (
         _pairs(steps.group[at], place, groups, *more) for more in ((), (steps.action[at],))
     )
-    length = _different(steps)
+    length = np.bincount(steps.trajectory[_decisions(steps)], minlength=count)
     within = ((agreed + 1) / (met + 2))[group] ** length
     elsewhere = count * (count - 1) / 2 - every.sum()
     across = _pairs(actions * 0, actions, 1).sum() - _pairs(group, actions, groups).sum()
@@ -414,15 +408,10 @@ def _pairs(group: Ints, label: Ints, groups: int, *more: Ints) -> Floats:
     return segments.total(size * (size - 1) / 2, group[segments.first_rows(both, count)], groups)
 
 
-def _different(steps: Arranged) -> Ints:
-    """How many different decisions each trajectory takes."""
-    decision, decisions = segments.pairs(
-        steps.state, steps.action, int(steps.action.max(initial=0)) + 1
-    )
-    own, count = segments.pairs(steps.trajectory, decision, decisions)
-    return np.bincount(
-        steps.trajectory[segments.first_rows(own, count)], minlength=steps.trajectory_count
-    )
+def _decisions(steps: Arranged) -> Ints:
+    """The first place of each different decision of each trajectory."""
+    decision = segments.pairs(steps.state, steps.action, int(steps.action.max(initial=0)) + 1)
+    return segments.first_rows(*segments.pairs(steps.trajectory, *decision))
 
 
 UNCOMPARED = ("group", "trajectory", "step", "padding", "fingerprint", "iteration")

@@ -6,7 +6,7 @@ from typing import Self
 class AscribeError(Exception):
     """What cannot be done, where that is, and what to do about it.
 
-    Each part is plain text; the command line prints them as they are.
+    Each part is plain text; the command line escapes what could control a terminal.
 
     Attributes:
         what: what is wrong.

@@ -24,7 +24,7 @@ from ascribe.steps.arrays import Bools, Brief, Ints
 from ascribe.steps.atomic import replacing
 from ascribe.steps.balance import Balance
 from ascribe.steps.errors import InputError
-from ascribe.steps.hints import unknown
+from ascribe.steps.hints import option, unknown
 from ascribe.steps.lines import LineError, expansion_limit, numbered_lines
 from ascribe.steps.problems import Problem, ProblemKind, TableError
 from ascribe.steps.strict_json import DuplicateKeyError, unique_keys, without_nan
@@ -109,9 +109,8 @@ class Rollouts(Brief):
     """A table read from a file, with the other columns of the file.
 
     Example:
-        >>> from ascribe.steps.files import read
         >>> ascribe.write_table(table, "steps.parquet")
-        >>> read("steps.parquet").table
+        >>> ascribe.read("steps.parquet").table
         StepTable(5 rows, 1 group, 3 trajectories, 3 states)
     """
 
@@ -188,12 +187,6 @@ def read(
     Raises:
         TableError: if the file cannot be read as a step table, with every reason found.
         OSError: if the file cannot be opened.
-
-    Example:
-        >>> from ascribe.steps.files import read, write
-        >>> write(credit.to_table(table), "credited.jsonl")
-        >>> read("credited.jsonl").carried.column_names[:2]
-        ['group_size_episode', 'why_episode']
     """
     path, columns = Path(path), columns or {}
     if path.is_dir():
@@ -290,10 +283,7 @@ def read_parts(
     path = Path(path)
     parts = _jsonl_parts if _is_jsonl(path) else _csv_parts
     for table, others in parts(path, progress, part_bytes):
-        arrow = table_to_arrow(table)
-        for name in others.column_names:
-            arrow = arrow.append_column(name, others.column(name))
-        yield arrow
+        yield Rollouts(table, others, others.select([])).to_arrow()
 
 
 def write(table: "pa.Table", path: str | Path) -> None:
@@ -304,9 +294,9 @@ def write(table: "pa.Table", path: str | Path) -> None:
         OSError: if the file cannot be written.
 
     Example:
-        >>> from ascribe.steps.files import read, write
+        >>> from ascribe.steps.files import write
         >>> write(credit.to_table(table), "credited.parquet")
-        >>> read("credited.parquet").credit.column_names[:3]
+        >>> ascribe.read("credited.parquet").credit.column_names[:3]
         ['advantage', 'reason', 'advantage_episode']
     """
     path = Path(path)
@@ -568,7 +558,8 @@ def readable(name: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         detail = f"{name} cannot be read as Parquet: {_first_line(error)}"
-        raise _error(ProblemKind.UNREADABLE_FILE, detail) from error
+        hint = "" if name.endswith(".parquet") else "if it holds JSON lines, name it NAME.jsonl"
+        raise _error(ProblemKind.UNREADABLE_FILE, detail, hint=hint) from error
 
 
 def read_row_groups(
@@ -601,7 +592,9 @@ def read_row_groups(
         step = SMALL_ROWS if small and not wide else min(fit + 1, WIDE_ROWS)
         if small:
             whole = file.read_row_group(index, flat, use_threads=False)
-            parts = (whole.slice(start, step) for start in range(0, group.num_rows, step))
+            rows = group.num_rows  # without a column, a slice has as many rows as one asks for
+            starts = range(0, rows, step)
+            parts = (whole.slice(start, min(step, rows - start)) for start in starts)
         else:
             batches = file.iter_batches(step, [index], flat, use_threads=False)
             parts = (pa.Table.from_batches([batch]) for batch in batches)
@@ -728,7 +721,8 @@ def write_parquet(file: Any, tables: "Iterable[pa.Table]") -> None:
     try:
         for table in tables:
             if writer is None:
-                writer = pq.ParquetWriter(file, table.schema, **_writer_options(table.schema))
+                options = {"compression": "zstd", "write_page_checksum": True}
+                writer = pq.ParquetWriter(file, table.schema, **options)
             writer.write_table(table)
         writer.close()
     except pa.ArrowException as error:
@@ -744,22 +738,6 @@ def write_parquet(file: Any, tables: "Iterable[pa.Table]") -> None:
     digest = _digest(tail, file, footer)
     file.seek(footer)
     file.write(SEAL_MARK + digest + tail)
-
-
-def _writer_options(schema: "pa.Schema") -> dict[str, Any]:
-    """How to write: no statistics of long texts, no dictionaries of numbers that hardly repeat."""
-    import pyarrow.parquet as pq
-
-    pq.write_table(schema.empty_table(), empty := BytesIO())
-    leaves = pq.ParquetFile(empty).schema
-    paths = [leaves.column(number).path for number in range(len(leaves))]
-    varied, texts = ("advantage", "fingerprint."), ("state", "action", "reason", "fingerprint.")
-    return {
-        "compression": "zstd",
-        "write_page_checksum": True,
-        "use_dictionary": [path for path in paths if not path.startswith(varied)],
-        "write_statistics": [path for path in paths if not path.startswith(texts)],
-    }
 
 
 def check_seal(file: Any, name: str) -> None:
@@ -860,12 +838,15 @@ def _guessing(names: Collection[str], start: int = 0) -> Iterator[None]:
     except TableError as error:
         missing = [name for name in REQUIRED_COLUMNS if name not in names]
         others = [name for name in names if name not in KNOWN_COLUMNS]
-        guesses = []
+        guesses = {}
         for name in missing:
             known = [other for other in others if other.lower() in SYNONYMS[name]]
             if known or (known := get_close_matches(name, others, 1)):
-                guesses.append(f"{known[0]} for {name}")
-        hint = f"; did you mean {', '.join(guesses)}?" if guesses else ""
+                guesses[name] = known[0]
+        meant = ", ".join(f"{own} for {name}" for name, own in guesses.items())
+        plain = {name: own for name, own in guesses.items() if own.isidentifier()}
+        named = "".join(" " + option("columns", {name: own}) for name, own in plain.items())
+        hint = f"; did you mean {meant}?{named}" if guesses else ""
         if {"messages", "conversations"} & set(names) and "step" in missing:
             hint = "; conversations are read from JSON lines: write one on a line, then import them"
         raise TableError(
@@ -1047,8 +1028,8 @@ def _is_jsonl(path: Path) -> bool:
     return path.name.endswith((".jsonl", ".jsonl.gz"))
 
 
-def _error(kind: ProblemKind, detail: str, count: int = 1) -> TableError:
-    return TableError([Problem(kind, detail, count=count)])
+def _error(kind: ProblemKind, detail: str, count: int = 1, hint: str = "") -> TableError:
+    return TableError([Problem(kind, detail, count=count, hint=hint)])
 
 
 def _first_line(error: BaseException) -> str:

@@ -45,7 +45,8 @@ def option(name: str, value: Any = None) -> str:
     if not _reader["command"]:
         return name if value is None else f"{name}={_literal(value)}"
     if isinstance(value, Mapping):
-        value = " ".join(f"{key}={own}" for key, own in value.items())
+        pairs = [f"{key}={own}" for key, own in value.items()]
+        value = f"'{','.join(pairs)}'" if name == "outcome_map" else " ".join(pairs)
     flag = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
     return flag if value is None or value is True else f"{flag} {value}"
 
@@ -107,6 +108,12 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
     close = get_close_matches(str(name), list(known), 1)
     return f"did you mean {close[0]}? " if close else ""
+
+
+def among(name: object, known: Iterable[str]) -> str:
+    """The nearest known name, and all of them, of what has them."""
+    names = list(known)
+    return f"{nearest(name, names)}it has: {', '.join(names) or 'none'}"
 
 
 def duration(seconds: float) -> str:

@@ -109,17 +109,9 @@ def pairs(first: Ints, second: Ints, second_count: int) -> tuple[Ints, int]:
     if shared.size == 0:
         return by_appearance(labels, second_count)
     key = first[shared] * np.int64(second_count) + second[shared]
-    bits = shared.size.bit_length()
-    if int(key.max()) >> (63 - bits):
-        distinct, inverse = np.unique(key, return_inverse=True)
-        labels[shared] = second_count + inverse
-        return by_appearance(labels, second_count + distinct.size)
-    # Numbers are sorted much faster than places are found, so the place is part of the number.
-    key = np.sort(key << bits | np.arange(shared.size))
-    place, key = key & ((1 << bits) - 1), key >> bits
-    number = np.cumsum(np.append(False, key[1:] != key[:-1]))
-    labels[shared[place]] = second_count + number
-    return by_appearance(labels, second_count + int(number[-1]) + 1)
+    distinct, inverse = np.unique(key, return_inverse=True)
+    labels[shared] = second_count + inverse
+    return by_appearance(labels, second_count + distinct.size)
 
 
 def _taking_part(labels: Ints) -> Ints:

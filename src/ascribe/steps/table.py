@@ -27,22 +27,10 @@ FLAG_COLUMNS = ("valid", "terminated", "truncated", "padding")
 REQUIRED_COLUMNS = ("group", "trajectory", "step", "state", "action", "reward")
 INPUT_COLUMNS = ("value", "score", "step_score", "entropy")
 """Numbers that some recipes read, NaN where there is none."""
-OPTIONAL_COLUMNS = (
-    *(
-        "first_tokens",
-        "agent",
-        "parent",
-        "family",
-        "task",
-        "version",
-        *FLAG_COLUMNS,
-        "fingerprint",
-        "without",
-        "corrects",
-    ),
-    *(*INPUT_COLUMNS, "iteration"),
+KNOWN_COLUMNS = (
+    *(*REQUIRED_COLUMNS, "first_tokens", "agent", "parent", "family", "task", "version"),
+    *(*FLAG_COLUMNS, "fingerprint", "without", "corrects", *INPUT_COLUMNS, "iteration"),
 )
-KNOWN_COLUMNS = REQUIRED_COLUMNS + OPTIONAL_COLUMNS
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -209,6 +197,13 @@ class StepTable:
         }
         return StepTable(**columns)
 
+    def part(self, rows: Ints) -> "StepTable":
+        """The table of these rows, without the texts that are in others alone."""
+        part = self.take(rows)
+        coded = ((n, c) for n, c in part.columns().items() if isinstance(c, Coded))
+        texts: dict[str, Any] = {name: column.used() for name, column in coded}
+        return replace(part, **texts)
+
     def iterations(self) -> list[tuple[int, Ints, "StepTable"]]:
         """The iterations in order: number, rows, and table of each; one without the column.
 
@@ -220,14 +215,8 @@ class StepTable:
         if self.iteration is None or numbers.size < 2:
             return [(int(numbers.sum()), np.arange(len(self)), self)]
         place = np.searchsorted(numbers[:-1], self.iteration)
-        parts = []
-        for index, number in enumerate(numbers.tolist()):
-            rows = np.flatnonzero(place == index)
-            part = self.take(rows)
-            coded = ((n, c) for n, c in part.columns().items() if isinstance(c, Coded))
-            texts: dict[str, Any] = {name: column.used() for name, column in coded}
-            parts.append((number, rows, replace(part, **texts)))
-        return parts
+        rows = [np.flatnonzero(place == index) for index in range(numbers.size)]
+        return [(n, at, self.part(at)) for n, at in zip(numbers.tolist(), rows, strict=True)]
 
     def flag(self, name: str, *, default: bool) -> Bools:
         """A yes/no column, filled with its documented default where it is absent."""
@@ -325,15 +314,12 @@ def read_column(name: str, column: Column) -> Any:
     Raises:
         TableError: if a value is not of the column's type.
     """
-    readers: dict[str, Callable[[str, Column], Any]] = {}
-    readers |= dict.fromkeys(TEXT_COLUMNS, _text) | dict.fromkeys(FLAG_COLUMNS, _flag)
-    readers |= {
-        "step": _step,
-        "parent": _parent,
-        "iteration": _iteration,
-        "fingerprint": _fingerprint,
-    }
-    return readers.get(name, _number)(name, column)
+    if name in TEXT_COLUMNS:
+        return _text(name, column)
+    if name in FLAG_COLUMNS:
+        return _flag(name, column)
+    own = {"step": _step, "parent": _parent, "iteration": _iteration, "fingerprint": _fingerprint}
+    return own.get(name, _number)(name, column)
 
 
 def _text(name: str, column: Column) -> Coded:

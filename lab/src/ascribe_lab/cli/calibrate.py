@@ -75,16 +75,17 @@ def calibrate(
     with screen.written(out):
         out.mkdir(parents=True, exist_ok=True)
     wanted = {*KNOWN_COLUMNS, text_column or "prompt"}
-    rollouts = screen.open_rollouts(file, as_json=as_json, wanted=wanted.__contains__)
+    rollouts = screen.open_rollouts(file, wanted=wanted.__contains__)
     columns = ["state", *rollouts.carried.column_names]
     column = text_column or ("prompt" if "prompt" in columns else "state")
     if column not in columns:
         others = "".join(f"; {screen.safe(note.detail)}" for note in rollouts.notes)
         screen.wrong_call(f"there is no column '{screen.safe(column)}' to read{others}")
     try:
-        selected = select_rows(rollouts, column, max_rows or None)
-    except TableError as error:
-        screen.refuse(error, as_json=as_json, file=file)
+        with screen.exits(file):
+            selected = select_rows(rollouts, column, max_rows or None)
+    except TableError:
+        raise
     except ValueError as error:
         _refuse(str(error), file, as_json=as_json)
     actor, tokenizer = _load(model, dtype)
@@ -177,7 +178,7 @@ def _print(calibration: Calibration, selected: CalibrationRows, blocks: int, out
             f"cluster, {calibration.probed:,} rows of all groups to probe. "
             "Use more with --max-rows."
         )
-        screen.print_summary(Text(note, style="dim"))
+        screen.print_summary(note)
     screen.out.print(_table(calibration))
     if len(calibration.decided_at) == 1 and calibration.decided_at[0] in FINER:
         note = f"No layer is healthy at a larger radius than {calibration.decided_at[0]:g}."

@@ -135,12 +135,13 @@ def extract_command(
         ascribe pivots extract traces.jsonl -o candidates.jsonl
     """
     screen.keep_inputs(traces, [out], force=force)
-    with _errors():
+    with screen.exits(traces[0]):
         try:
             extracted = extract(traces, seed=seed, first=first, lost=lost, skip_bad=skip_bad)
         except TableError as error:
-            shown = TableError(error.problems[:MOST_SHOWN])
-            screen.refuse(shown, as_json=as_json, file=traces[0])
+            error.problems = error.problems[:MOST_SHOWN]
+            raise
+    with _errors():
         write_turns(out, extracted.candidates, facts={"traces": extracted.traces})
     count = len(extracted.candidates)
     if as_json:
@@ -151,7 +152,7 @@ def extract_command(
         )
         return
     if extracted.problems:
-        screen.out.print(screen.problem_table(extracted.problems[:MOST_SHOWN]))
+        screen.print_problems(extracted.problems[:MOST_SHOWN])
         screen.out.print(Text(f"Left out {counted(len(extracted.problems), 'bad trace')}."))
     if extracted.skipped:
         skipped = ", ".join(f"{count:,} {kind}" for kind, count in extracted.skipped.items())

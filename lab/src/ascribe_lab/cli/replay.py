@@ -49,8 +49,8 @@ def replay(
         ascribe replay played.parquet --env sokoban --model random -k 8
     """
     wanted = {*KNOWN_COLUMNS, *READ_BACK}
-    rollouts = screen.open_rollouts(file, as_json=as_json, wanted=wanted.__contains__)
-    with screen.exits(file, as_json=as_json):
+    rollouts = screen.open_rollouts(file, wanted=wanted.__contains__)
+    with screen.exits(file):
         played = trajectories(rollouts)
         setup, model, plan = prepare(**shared, temperature=temperature)
         if model.needs_expert:

@@ -5,7 +5,6 @@ from importlib import import_module
 from pathlib import Path
 
 from ascribe.engines.metrics import NAME as METRICS
-from ascribe.steps.errors import InputError
 from ascribe.steps.hints import unknown
 from ascribe.steps.plugins import is_path
 from ascribe_lab.envs.registry import check_call
@@ -51,16 +50,15 @@ def check_config(config: Config, engine: str = "trl") -> None:
         check_call(config.environment.name, config.held_out.options)
         config.environment.setup().agent  # noqa: B018 (it is made here)
     except ValueError as error:
-        raise ConfigError(
-            f"environment: {getattr(error, 'what', error)}", hint=getattr(error, "hint", "")
-        ) from error
+        raise _environment_error(error) from error
     if not is_path(config.recipe.name):
         resolve(config)
 
 
 def _environment_error(error: ValueError) -> ConfigError:
-    what, hint = (error.what, error.hint) if isinstance(error, InputError) else (str(error), "")
-    return ConfigError(f"environment: {what}", hint=hint)
+    return ConfigError(
+        f"environment: {getattr(error, 'what', error)}", hint=getattr(error, "hint", "")
+    )
 
 
 def verify(config: Config, engine: str = "trl") -> Run:
@@ -77,9 +75,7 @@ def verify(config: Config, engine: str = "trl") -> Run:
     try:
         count, turns = config.environment.setup().facts
     except ValueError as error:
-        raise ConfigError(
-            f"environment: {getattr(error, 'what', error)}", hint=getattr(error, "hint", "")
-        ) from error
+        raise _environment_error(error) from error
     max_turns = config.rollout.max_turns or turns
     if max_turns is None:
         raise ConfigError("rollout.max_turns: the environment names no limit of its own: give one")

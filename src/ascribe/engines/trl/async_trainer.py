@@ -26,7 +26,7 @@ Page: docs/engines/trl.md. Private names of TRL: ``PRIVATE``.
 import queue
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -37,12 +37,11 @@ from trl.experimental.async_grpo import AsyncGRPOTrainer, async_rollout_worker
 from trl.experimental.async_grpo.async_rollout_worker import AsyncRolloutWorker, TrainingSequence
 
 from ascribe.engines import training_recipe
-from ascribe.engines.crediting import credit_steps, with_first_tokens
+from ascribe.engines.crediting import with_first_tokens
 from ascribe.engines.inputs import missing_columns, refuse_unknown, uncompared
 from ascribe.engines.metrics import credit_metrics
-from ascribe.engines.trl.shares import have_rewards
 from ascribe.engines.trl.trainer import check_trl, refuse_state
-from ascribe.engines.trl.turns import Sources, conversation, from_chats
+from ascribe.engines.trl.turns import conversation, credit_rewarded, from_chats
 from ascribe.engines.versions import SampledVersions
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.sessions import Conversation, Spans, State, from_sequences, spread
@@ -166,7 +165,7 @@ def _refuse_unsupported(recipe: Recipe, state: State) -> None:
             hint="use AscribeTrainer, or leave memory out",
         )
     # With scale="equal" the size of advantages is that of grpo in each group, not over a batch.
-    if not recipe.by_group_with_pool:
+    if not recipe.compares_inside:
         raise InputError(
             f"{recipe.name} compares the groups of a batch, and AsyncGRPOTrainer scores each "
             "group by itself as soon as it has ended",
@@ -288,7 +287,6 @@ class Crediting:
     recipe: Recipe
     state: State
     check: OnProblem
-    sources: Sources = field(default_factory=Sources)
 
     async def score(self, loop: Any, score: Any, metrics: Any, group: Any) -> list[Any]:
         """The samples of TRL, with the advantages of their turns.
@@ -307,16 +305,13 @@ class Crediting:
         turns = [turn for each in sessions for turn in each.turns]
         counts = [len(each.turns) for each in sessions]
         table = from_chats([each.chat for each in sessions], counts, self.state)
-        from_tokens = self.sources.count(len(turns), from_tokens=table is None)
+        from_tokens = len(turns) * (table is None)
         samples = await score(group)
         if table is None:
             table, spans = self._from_tokens(loop, sessions, samples)
         else:
             table, spans = self._placed(table, sessions, samples)
-        scored = have_rewards(table)
-        credited = credit_steps(table.take(scored), self.recipe, self.check)
-        advantage = np.zeros(len(table))
-        advantage[scored] = credited.advantage
+        credited, advantage = credit_rewarded(table, self.recipe, self.check)
         shares = {
             "ascribe/from_tokens_share": (from_tokens, len(turns)),
             "ascribe/realigned_share": (sum(not turn.whole for turn in turns), len(turns)),

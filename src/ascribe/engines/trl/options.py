@@ -52,24 +52,6 @@ GRPO = Options(
             "with +1 and -1 learn nothing; rows of one turn may have it",
         ),
     },
-    untouched=(
-        *("model_init_kwargs", "trust_remote_code", "router_aux_loss_coef", "disable_dropout"),
-        *("cast_lm_head_to_fp32", "num_generations_eval", "max_completion_length"),
-        *("ds3_gather_for_generation", "shuffle_dataset", "pad_to_multiple_of"),
-        *("generation_batch_size", "steps_per_generation", "temperature", "top_p", "top_k"),
-        *("min_p", "generation_kwargs", "chat_template_kwargs", "repetition_penalty"),
-        *("cache_implementation", "use_vllm", "vllm_mode", "vllm_model_impl"),
-        *("vllm_enable_sleep_mode", "vllm_structured_outputs_regex", "vllm_server_base_url"),
-        *("vllm_server_host", "vllm_server_port", "vllm_server_timeout", "vllm_group_port"),
-        *("vllm_gpu_memory_utilization", "vllm_max_model_length", "vllm_tensor_parallel_size"),
-        *("beta", "use_bias_correction_kl", "num_iterations", "sync_ref_model"),
-        *("ref_model_mixup_alpha", "ref_model_sync_steps", "entropy_coef", "use_adaptive_entropy"),
-        *("entropy_coef_min", "entropy_coef_max", "entropy_coef_delta", "entropy_target"),
-        *("max_tool_calling_iterations", "log_completions", "log_multimodal"),
-        *("num_completions_to_print", "log_unique_prompts", "log_completions_hub_repo"),
-        *("use_transformers_continuous_batching", "transformers_continuous_batching_config"),
-        "use_transformers_paged",
-    ),
 )
 """Of ``AscribeTrainer``."""
 
@@ -87,14 +69,6 @@ ASYNC_GRPO = Options(
         "fork_threshold_tokens": "a turn has the same credit in a row that TRL re-aligned and in a "
         "row of its own",
     },
-    untouched=(
-        *("model_init_kwargs", "dtype", "trust_remote_code", "router_aux_loss_coef"),
-        *("max_completion_length", "temperature", "top_p", "top_k", "min_p"),
-        *("repetition_penalty", "chat_template_kwargs", "max_tool_calling_iterations"),
-        *("vllm_server_base_url", "vllm_server_timeout", "request_timeout", "weight_sync_timeout"),
-        *("max_inflight_tasks", "queue_maxsize", "weight_sync_steps", "heartbeat_stale_after_s"),
-        *("log_completions", "num_completions_to_print"),
-    ),
 )
 """Of ``AscribeAsyncTrainer``."""
 

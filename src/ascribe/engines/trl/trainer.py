@@ -20,19 +20,15 @@ import inspect
 import logging
 import math
 import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
-from statistics import fmean
 from typing import Any, SupportsFloat, get_args
 
 import numpy as np
-import pyarrow as pa
 import torch
 import trl
-from accelerate.utils import gather_object
 from packaging.version import Version
 from transformers import TrainerState
 from trl import GRPOTrainer
@@ -45,9 +41,8 @@ from ascribe.engines.crediting import (
     fingerprint_layer,
     no_history,
     say_once,
-    trained_steps,
     with_first_tokens,
-    write_iteration,
+    write_steps,
 )
 from ascribe.engines.inputs import (
     as_text,
@@ -61,18 +56,17 @@ from ascribe.engines.inputs import (
     with_columns,
     with_tasks,
 )
-from ascribe.engines.metrics import Stopwatch
+from ascribe.engines.metrics import Stopwatch, credit_metrics
 from ascribe.engines.options import refuse
 from ascribe.engines.trl import last_checkpoint
 from ascribe.engines.trl.options import GRPO
-from ascribe.engines.trl.shares import credit_shares, needs_batch
-from ascribe.engines.trl.turns import Sources, conversation, from_chats
+from ascribe.engines.trl.turns import conversation, credit_gathered, from_chats
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.groups.fingerprints import FloatMatrix
 from ascribe.sessions import Spans, State, from_sequences, spread
 from ascribe.sessions.endings import end_tokens, is_truncated
 from ascribe.sessions.spans import turn_starts
-from ascribe.steps.arrays import Floats, Ints
+from ascribe.steps.arrays import Floats
 from ascribe.steps.errors import InputError, MissingPackageError
 from ascribe.steps.hints import page, unknown
 from ascribe.steps.select import OnProblem
@@ -85,6 +79,7 @@ HOOKS: dict[str, tuple[str, ...]] = {
     "_generate": ("prompts",),
     "_generate_single_turn": ("prompt_ids", "images", "multimodal_fields"),
     "_generate_and_score_completions": ("inputs",),
+    "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
     "_prepare_inputs": ("generation_batch",),
     "_get_per_token_logps_and_entropies": (
         *("model", "input_ids", "attention_mask", "logits_to_keep", "batch_size"),
@@ -92,6 +87,7 @@ HOOKS: dict[str, tuple[str, ...]] = {
     ),
     "_step": (),
     "_logs": (),
+    "_metrics": (),
 }
 """Private names of ``GRPOTrainer``: methods with arguments they must take, and attributes."""
 
@@ -218,19 +214,12 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         ends = end_tokens(self._texts, self.model.generation_config)
         self._ends = ends | {self._texts.pad_token_id}
         self._sequences = Sequences([], [], [])
-        names = list(self.reward_func_names)  # TRL logs the rewards of each function under its name
-        self.reward_func_names[:] = [
-            name if names.index(name) == n else f"{name}_{n + 1}" for n, name in enumerate(names)
-        ]
-        self._pending: defaultdict[str, list[float]] = defaultdict(list)
-        """Metrics since the last line of the log."""
         self._capturing = False
         """Whether the next pass over the model captures the awaited fingerprints and entropies."""
         self._vectors: FloatMatrix | None = None
         self._entropies: Floats | None = None
         """Of the tokens of completions."""
         self._clock = Stopwatch()
-        self._sources = Sources()
         self._told_totals = False
 
     @property
@@ -283,7 +272,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             resume_from_checkpoint = str(checkpoint)
         self._history, self._step, self._amid = None, 0, 0
         # What is left of a run that was interrupted must not get into this one.
-        self._pending.clear()
+        self._metrics["train"].clear()
         self._clock = Stopwatch()
         if resume_from_checkpoint:
             file = Path(resume_from_checkpoint) / "trainer_state.json"
@@ -298,10 +287,6 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         return super().train(resume_from_checkpoint, **options)
 
     # From TRL's batch to turns, and from their credit to the batch.
-
-    @property
-    def _training(self) -> bool:
-        return bool(self.model.training)
 
     def _generate(self, prompts: list[Any]) -> Any:
         for each in self.environments or () if self.state_choice == "key" else ():
@@ -322,8 +307,8 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             is_truncated(ids, mask, self._ends, unanswered=each)
             for ids, mask, each in zip(completion_ids, masks, cut, strict=True)
         ]
-        if self._captures and self._training:
-            self._await_fingerprints(*_decisions(self._sequences))
+        if self._captures and self.model.training:
+            self._await_fingerprints()
         return generated
 
     def _generated_by_trl(self, prompts: list[Any]) -> Any:
@@ -336,6 +321,10 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             self._readings.append([_reading(each, keyed=keyed) for each in self.environments])
         return super()._generate_single_turn(*given, **options)
 
+    def _calculate_rewards(self, *given: Any, **options: Any) -> Any:
+        self._rewarded = super()._calculate_rewards(*given, **options)  # of all processes
+        return self._rewarded
+
     def _read_messages(
         self, prompts: list[Any], completions: list[Any]
     ) -> tuple[list[list[Any]], list[Any]] | None:
@@ -344,15 +333,14 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         A rollout function gives tokens, of which TRL makes one message.
         """
         plain = not completions or isinstance(completions[0], str)
-        if plain or self.rollout_func is not None or not self._training:
+        if plain or self.rollout_func is not None or not self.model.training:
             return None
         counts = [turn_starts(mask).size for mask in self._sequences.masks]
         pairs = enumerate(zip(prompts, completions, strict=True))
         chats = [conversation(*pair, trajectory=str(number)) for number, pair in pairs]
         state: State = "observation" if self.state_choice == "key" else self.state_choice
         table = from_chats(chats, counts, state)
-        read = self._sources.count(sum(counts), from_tokens=table is None)
-        self._note({"ascribe/from_tokens_share": read / max(sum(counts), 1)})
+        self._note({"ascribe/from_tokens_share": float(table is None and any(counts))})
         if table is None:
             return None
         bounds = pairwise(accumulate((len(chat.steps) for chat in chats), initial=0))
@@ -361,7 +349,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         return [states[i] for i in own], [action for i in own for action in actions[i]]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> Tensors:
-        if not self._training:
+        if not self.model.training:
             batch: Tensors = super()._generate_and_score_completions(inputs)
             return batch
         # Before TRL adds to the rows what a rollout function returns.
@@ -372,19 +360,15 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         with self._clock("credit"):
             table, spans = self._turns(inputs)
             table = with_tasks(with_columns(table, self._columns(spans)), tasks, spans)
-            credited, advantage, metrics = self._credited(table)
+            credited, advantage = self._credited(table)
             batch["advantages"] = self._on_tokens(advantage, spans, batch)
-        self._note(metrics)
+        self._note(credit_metrics(credited))
         # TRL's table of completions has room for one iteration, so these replace TRL's own.
         wrote = batch["completion_mask"] * batch.get("tool_mask", 1)
         mean = (batch["advantages"] * wrote).sum(dim=1) / wrote.sum(dim=1).clamp(min=1)
         self._logs["advantages"].extend(self.accelerator.gather(mean).tolist())
-        if self.dump_dir is not None:
-            number = self._step // self._steps_of_iteration
-            steps = [trained_steps(credited, number)]
-            steps = steps if needs_batch(self.recipe) else gather_object(steps)
-            if self.accelerator.is_main_process:
-                write_iteration(pa.concat_tables(steps), self.dump_dir, number)
+        if self.dump_dir is not None and self.accelerator.is_main_process:
+            write_steps(credited, self.dump_dir, self._step // self._steps_of_iteration)
         return batch
 
     def _turns(self, inputs: Sequence[Mapping[str, Any]]) -> tuple[StepTable, Spans]:
@@ -393,9 +377,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         first = self.accelerator.process_index * len(inputs)
         numbers = range(first, first + len(inputs))
         iteration = self._step // self._steps_of_iteration
-        every = len(inputs) * self.accelerator.num_processes
-        logged = [list(self._logs["rewards"][name])[-every:] for name in self.reward_func_names]
-        rewarded = torch.tensor(logged).T[first : first + len(inputs)]
+        rewarded = self._rewarded.cpu()[first : first + len(inputs)]
         rewards = (rewarded * self.reward_weights.to(rewarded)).nansum(dim=1)
         rewards[rewarded.isnan().all(dim=1)] = torch.nan
         finals = rewards.tolist()
@@ -492,24 +474,15 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         values[: len(tokens)] = torch.from_numpy(tokens)
         return values
 
-    def _credited(self, local: StepTable) -> tuple[CreditedSteps, Floats, dict[str, float]]:
-        """What this process credits, the advantage of its turns, and the metrics of the batch."""
+    def _credited(self, local: StepTable) -> tuple[CreditedSteps, Floats]:
+        """The credit of all processes' turns, and the advantages of this one's."""
         if self.layer is not None:
             assert self._vectors is not None
             silent = len(local) - len(self._vectors)  # episodes without a turn have no state
             vectors = np.pad(self._vectors, ((0, silent), (0, 0)), constant_values=np.nan)
             local = replace(local, fingerprint=vectors)
-        # A group is credited where its first episode is; episodes are dealt out in order.
-        numbers = [int(name.rpartition("/")[2]) for name in local.group.values]
-        first = np.array(numbers, np.int64) * self.num_generations
-        result = credit_shares(
-            local,
-            (first // len(self._sequences.prompts))[local.group.codes],
-            self.recipe,
-            self.check,
-            rank=self.accelerator.process_index,
-            failed=self._failed,
-            history=self._history,
+        result = credit_gathered(
+            local, self.recipe, self.check, failed=self._failed, history=self._history
         )
         self._carry(result[0])
         return result
@@ -535,9 +508,11 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
                 self._get_per_token_logps_and_entropies(self.model, ids, mask, width, size)
         return batch
 
-    def _await_fingerprints(self, rows: Ints, offsets: Ints) -> None:
+    def _await_fingerprints(self) -> None:
         """Name the tokens whose hidden states are captured, by row and place in the completion."""
-        self._awaited = rows, offsets
+        starts = list(map(turn_starts, self._sequences.masks))
+        rows = np.repeat(np.arange(len(starts)), [each.size for each in starts])
+        self._awaited = rows, np.concatenate(starts) - 1  # the token before each turn
         every = self._steps_of_iteration
         corrects = self.use_vllm and self.vllm_importance_sampling_correction
         # Else TRL's first pass, if there is one, is over the reference, or lacks completions.
@@ -562,29 +537,26 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         if "entropy" in self.recipe.columns:
             options["compute_entropy"] = True
         if self.layer is None:
-            return self._noted(score(*given, **options))
-        rows, offsets = self._awaited
-        count, width = input_ids.shape
-        size = batch_size or count
-        with capture(model, self.layer, dtype=torch.float16, device="cpu") as hidden:
-            for start in range(0, count, size):
-                here = (rows >= start) & (rows < start + size)
-                columns = offsets[here] + width - logits_to_keep
-                shape = (min(size, count - start), width)
-                hidden.expect(Places(rows[here] - start, columns, shape))
             scores = score(*given, **options)
-        self._vectors = hidden.fingerprints().numpy()
-        return self._noted(scores)
-
-    def _noted(self, scores: Any) -> Any:
-        """What the pass gave, after its entropies were kept."""
+        else:
+            rows, offsets = self._awaited
+            count, width = input_ids.shape
+            size = batch_size or count
+            with capture(model, self.layer, dtype=torch.float16, device="cpu") as hidden:
+                for start in range(0, count, size):
+                    here = (rows >= start) & (rows < start + size)
+                    columns = offsets[here] + width - logits_to_keep
+                    shape = (min(size, count - start), width)
+                    hidden.expect(Places(rows[here] - start, columns, shape))
+                scores = score(*given, **options)
+            self._vectors = hidden.fingerprints().numpy()
         if scores[1] is not None:
             self._entropies = scores[1].detach().float().cpu().numpy()
         return scores
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         inputs = super()._prepare_inputs(generation_batch)
-        if self._amid and self._training:  # the iteration is played again; its rest is trained
+        if self._amid and self.model.training:  # the iteration is played again; its rest is trained
             self._step, self._amid = self._step + self._amid, 0
             inputs = super()._prepare_inputs(generation_batch)
         return inputs
@@ -604,18 +576,10 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             self.state.stateful_callbacks[CARRIED] = carried
         return loss
 
-    def log(self, logs: dict[str, Any], *given: Any, **options: Any) -> None:
-        """As GRPOTrainer's, with the metrics of credit since the last line."""
-        if self._training:
-            for name, values in self._pending.items():
-                numbers = [value for value in values if not math.isnan(value)]
-                logs[name] = fmean(numbers) if numbers else None
-            self._pending.clear()
-        super().log(logs, *given, **options)
-
     def _note(self, metrics: Mapping[str, float]) -> None:
+        """Log the metrics with TRL's own, as means since the last line."""
         for name, value in metrics.items():
-            self._pending[name].append(value)
+            self._metrics["train"][name].append(value)
 
 
 def _reading(environment: Any, *, keyed: bool) -> dict[str, Any]:
@@ -656,10 +620,3 @@ def _attribute(environment: Any, name: str, default: Any) -> Any:
         if inspect.getattr_static(environment, name, None) is not None:
             raise
         return default
-
-
-def _decisions(sequences: Sequences) -> tuple[Ints, Ints]:
-    """The token before each turn: its row, and its place counted from the completion's first."""
-    starts = list(map(turn_starts, sequences.masks))
-    rows = np.repeat(np.arange(len(starts)), [each.size for each in starts])
-    return rows, np.concatenate(starts) - 1

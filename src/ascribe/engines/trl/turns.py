@@ -1,15 +1,25 @@
-"""Turns of TRL's sessions: what they were shown and did, from TRL's messages.
+"""Turns of TRL's sessions: what they were shown and did, from TRL's messages; their credit.
 
 Tokens say where credit lands, and nothing else: a chat template may write a call with other spaces
 than the model did, and a turn whose tokens were masked is still a turn.
 """
 
-import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+from accelerate import PartialState
+from accelerate.utils import gather_object
+
+from ascribe.engines.crediting import CreditedSteps, History, credit_steps, say_once
+from ascribe.estimators import Recipe
 from ascribe.sessions import Conversation, State, from_messages
 from ascribe.sessions.messages import calls_of
+from ascribe.steps.arrays import Floats
+from ascribe.steps.files import table_from_arrow, table_to_arrow
+from ascribe.steps.select import OnProblem
 from ascribe.steps.table import StepTable
 
 
@@ -41,30 +51,54 @@ def from_chats(
         turns: how many turns each has by its tokens; 0 for one whose tokens are lost.
         state: what counts as the state of a turn.
     """
-    if any(count not in {0, len(chat.steps)} for chat, count in zip(chats, turns, strict=True)):
-        return None
-    try:
-        return from_messages(chats, state=state)
-    except (TypeError, ValueError):  # those of a harness, or with pictures, may have another form
-        return None
+    pairs = zip(chats, turns, strict=True)
+    with suppress(TypeError, ValueError):  # those of a harness, or with pictures, have other forms
+        if all(count in {0, len(chat.steps)} for chat, count in pairs):
+            return from_messages(chats, state=state)
+    if any(turns):
+        say_once(
+            "the messages of TRL's sessions are not the turns that were played, so states and "
+            "actions are read from tokens, where a call that is written in two ways is two "
+            "actions; ascribe/from_tokens_share counts them"
+        )
+    return None
 
 
-class Sources:
-    """Counts the turns that were read from tokens, and warns of the first."""
+def credit_rewarded(
+    table: StepTable, recipe: Recipe, check: OnProblem, **inputs: Any
+) -> tuple[CreditedSteps, Floats]:
+    """The credit of the steps whose episode has a reward, and the advantage of every step.
 
-    def __init__(self) -> None:
-        self.turns = self.from_tokens = 0
+    As in TRL, an episode without a reward takes no part, and its group goes on without it.
+    """
+    totals = np.bincount(table.trajectory.codes, table.reward)
+    rewarded = ~np.isnan(totals)[table.trajectory.codes]
+    credited = credit_steps(table.take(rewarded), recipe, check, **inputs)
+    advantage = np.zeros(len(table))
+    advantage[rewarded] = credited.advantage
+    return credited, advantage
 
-    def count(self, turns: int, *, from_tokens: bool) -> int:
-        """How many of these turns were read from tokens: all or none."""
-        first = from_tokens and turns > 0 and not self.from_tokens
-        self.turns += turns
-        self.from_tokens += turns * from_tokens
-        if first:
-            logging.getLogger(__name__).warning(
-                "the messages of TRL's sessions are not the turns that were played, so states and "
-                "actions were read from tokens: %d of %d turns so far (%.0f %%), where a call that "
-                "is written in two ways is two actions; ascribe/from_tokens_share counts them",
-                *(self.from_tokens, self.turns, 100 * self.from_tokens / self.turns),
-            )
-        return turns * from_tokens
+
+def credit_gathered(
+    local: StepTable,
+    recipe: Recipe,
+    check: OnProblem,
+    *,
+    failed: Mapping[str, str],
+    history: History = None,
+) -> tuple[CreditedSteps, Floats]:
+    """The credit of the turns of all processes, and the advantages of this one's.
+
+    Args:
+        local: the turns of this process.
+        recipe: the estimator.
+        check: what to do about turns that cannot be credited.
+        failed: groups of this process to drop whatever their turns are, with the reason.
+        history: the state that the recipe carried over.
+    """
+    parts = gather_object([(table_to_arrow(local), failed)])
+    table = table_from_arrow(pa.concat_tables([each for each, _ in parts]))
+    every = {group: why for _, found in parts for group, why in found.items()}
+    credited, advantage = credit_rewarded(table, recipe, check, failed=every, history=history)
+    shares = np.split(advantage, np.cumsum([len(each) for each, _ in parts]))
+    return credited, shares[PartialState().process_index]

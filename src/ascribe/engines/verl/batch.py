@@ -146,20 +146,14 @@ def mute(batch: Any, spans: Spans, learned: Bools) -> list[bool]:
     masks = fetch(batch, "response_mask")["response_mask"].unbind()
     sizes = np.array([mask.shape[0] for mask in masks], dtype=np.int64)
     wanted = spread(learned.astype(np.float64), replace(spans, lengths=sizes))
-    changed = {
-        row: torch.from_numpy(want).to(mask) * mask
-        for row, (mask, want) in enumerate(zip(masks, wanted, strict=True))
-        if (mask.numpy()[want == 0] != 0).any()
-    }
-    left = [
-        bool((mask.numpy()[want != 0] != 0).any()) for mask, want in zip(masks, wanted, strict=True)
-    ]
-    if not changed:
-        return left
-    values = torch.nested.as_nested_tensor(list(changed.values()), layout=torch.jagged)
-    transfer_queue.kv_batch_put(
-        keys=[batch.keys[row] for row in changed],
-        partition_id=batch.partition_id,
-        fields=TensorDict(dict.fromkeys(("response_mask", "loss_mask"), values), len(changed)),
-    )
-    return left
+    pairs = zip(masks, wanted, strict=True)
+    left = [mask * torch.from_numpy(want).to(mask) for mask, want in pairs]
+    changed = [row for row, mask in enumerate(masks) if not torch.equal(mask, left[row])]
+    if changed:
+        values = torch.nested.as_nested_tensor([left[row] for row in changed], layout=torch.jagged)
+        transfer_queue.kv_batch_put(
+            keys=[batch.keys[row] for row in changed],
+            partition_id=batch.partition_id,
+            fields=TensorDict(dict.fromkeys(("response_mask", "loss_mask"), values), len(changed)),
+        )
+    return [bool(mask.any()) for mask in left]

@@ -15,8 +15,8 @@ from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 
 from ascribe.engines.capture import capture, packed, padded
 from ascribe.engines.verl.vectors import FINGERPRINT
+from ascribe.sessions.spans import turn_starts
 from ascribe.steps.arrays import Ints
-from ascribe.steps.errors import InputError
 
 LAYER = "fingerprint_layer"
 """Where the trainer says which decoder block to watch; without it nothing is watched."""
@@ -30,10 +30,6 @@ class FingerprintEngine(FSDPEngineWithLMHead):  # type: ignore[misc]
         layer = tensordict_utils.get_non_tensor_data(data=micro_batch, key=LAYER, default=None)
         if layer is None or not forward_only:
             return super().forward_step(micro_batch, loss_function, forward_only)
-        if self.use_ulysses_sp:
-            raise InputError(
-                "fingerprints need whole sequences: set ulysses_sequence_parallel_size=1"
-            )
         with capture(self.module, int(layer), dtype=torch.float16) as hidden:
             rows, prompts = decisions(micro_batch)
             hidden.expect(partial(take, micro_batch, rows, prompts))
@@ -54,16 +50,10 @@ def decisions(micro_batch: Any) -> tuple[Ints, Ints]:
     """
     lengths = micro_batch["prompts"].offsets().diff().cpu().numpy()
     masks = micro_batch["response_mask"]
-    bounds, written = masks.offsets().cpu().numpy(), masks.values().cpu().numpy() != 0
-    before = np.append(False, written[:-1])
-    before[bounds[:-1]] = False
-    begins = np.flatnonzero(written & ~before)
-    rows = np.searchsorted(bounds, begins, side="right") - 1
-    silent = np.setdiff1d(np.arange(lengths.size), rows)
-    rows = np.append(rows, silent)
-    prompts = lengths[rows] + np.append(begins, bounds[silent]) - bounds[rows]
-    order = np.argsort(rows, kind="stable")
-    return rows[order], prompts[order]
+    written = np.split(masks.values().cpu().numpy(), masks.offsets().cpu().numpy()[1:-1])
+    begins = [turn_starts(mask) if mask.any() else np.zeros(1, np.int64) for mask in written]
+    rows = np.repeat(np.arange(lengths.size), [each.size for each in begins])
+    return rows, lengths[rows] + np.concatenate(begins)
 
 
 def take(micro_batch: Any, rows: Ints, prompts: Ints, states: Any) -> Any:

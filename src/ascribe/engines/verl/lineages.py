@@ -96,9 +96,6 @@ def _order(turns: Sequence[int], parents: Sequence[Parent]) -> list[list[int]]:
 
     -1 for those of rows that spawn each other.
     """
-    if not any(parents):
-        ends = np.cumsum(turns)
-        return [list(range(end - count, end)) for end, count in zip(ends, turns, strict=True)]
     spawned: defaultdict[Parent, list[int]] = defaultdict(list)
     for row, parent in enumerate(parents):
         spawned[parent].append(row)

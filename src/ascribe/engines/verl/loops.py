@@ -189,13 +189,8 @@ class LoopSteps:
         if self.ends is None:
             self.ends = end_tokens(tokenizer, get_generation_config(copy_to_local(self.model)))
             self.decode = decoder(tokenizer)
-        sessions, prompts, responses, masks = (
-            rows.sessions,
-            rows.prompts,
-            rows.responses,
-            rows.masks,
-        )
-        written, faults = _written(rows)
+        sessions, prompts = rows.sessions, rows.prompts
+        written, masked, faults = _written(rows)
         turns = [int(turn_starts(each).size) for each in written]
         lists, found_faults = self._turn_lists(rows, turns)
         faults |= found_faults
@@ -205,7 +200,7 @@ class LoopSteps:
         score_of = {session: float(score) for session, score in scores}
         score = [score_of[session] for session in sessions]
         # In the types that from_sequences has: verl's are eight bytes for each token.
-        pairs = zip(prompts, responses, strict=True)
+        pairs = zip(prompts, rows.responses, strict=True)
         ids = [np.concatenate(pair, dtype=ID, casting="unsafe") for pair in pairs]
         pairs = zip(prompts, written, strict=True)
         table, spans = from_sequences(
@@ -220,7 +215,7 @@ class LoopSteps:
             keys=lists[STATES] if self.state == "key" else None,
             truncated=[
                 is_truncated(response, own, self.ends, unanswered=bool(fields.get(TRUNCATED)))
-                for response, own, fields in zip(responses, written, rows.extra, strict=True)
+                for response, own, fields in zip(rows.responses, written, rows.extra, strict=True)
             ],
             reward=score if self.rewards == FINAL else None,
             turn_rewards=None if self.rewards == FINAL else lists[self.rewards],
@@ -256,10 +251,10 @@ class LoopSteps:
             table, self.recipe, self.check, failed=dropped, history=history, compute=compute
         )
         several = len(set(sessions)) < len(sessions)
-        every = credited.learned.all() and all(mask.any() for mask in masks)
+        every = credited.learned.all() and all(mask.any() for mask in rows.masks)
         self.minibatches = None if every and not several else self.updates
         metrics.update(credit_metrics(credited))
-        metrics["ascribe/masked_turns"] = _masked_turns(written, masks)
+        metrics["ascribe/masked_turns"] = masked
         counted = table.take(credited.counts)
         if episodes := np.unique(counted.trajectory.codes).size:
             metrics["ascribe/return"] = float(counted.reward.sum()) / episodes
@@ -310,12 +305,12 @@ class LoopSteps:
         return lists, faults
 
 
-def _written(rows: BatchRows) -> tuple[list[Any], dict[str, str]]:
-    """For each row 1 in the responses of its turns; and the groups with a malformed ``turn_spans``.
+def _written(rows: BatchRows) -> tuple[list[Any], int, dict[str, str]]:
+    """For each row 1 in its turns; turns with masked tokens; groups with bad ``turn_spans``.
 
     The mask tells the turns of a row whose loop does not, or that holds another response now.
     """
-    written, faults = [], {}
+    written, masked, faults = [], 0, {}
     for response, mask, fields, (group, session) in zip(
         rows.responses, rows.masks, rows.extra, rows.sessions, strict=True
     ):
@@ -334,8 +329,11 @@ def _written(rows: BatchRows) -> tuple[list[Any], dict[str, str]]:
                 )
         elif recorded is not None and recorded[0] == checksum(response):
             own = _filled(recorded[1], shown)
-        written.append(shown if own is None else own)
-    return written, faults
+        own = shown if own is None else own
+        hidden = np.flatnonzero(own & ~shown)
+        masked += np.unique(np.searchsorted(turn_starts(own), hidden, side="right")).size
+        written.append(own)
+    return written, masked, faults
 
 
 def _filled(spans: Any, shown: Bools) -> Bools | None:
@@ -350,15 +348,6 @@ def _filled(spans: Any, shown: Bools) -> Bools | None:
     except (TypeError, ValueError):
         return None
     return None if (shown & ~filled).any() else filled
-
-
-def _masked_turns(written: Sequence[Any], masks: Sequence[Any]) -> int:
-    """How many turns have tokens that the mask hides."""
-    count = 0
-    for own, mask in zip(written, masks, strict=True):
-        hidden = np.flatnonzero(own & (np.asarray(mask) == 0))
-        count += np.unique(np.searchsorted(turn_starts(own), hidden, side="right")).size
-    return count
 
 
 def _captured(spans: Spans, rows: BatchRows) -> tuple[Spans, list[int]]:
@@ -460,7 +449,8 @@ def refuse_without_effect(
     Raises:
         ValueError: with verl's key, and what to set.
     """
-    algorithm, critic = config.algorithm, bool(OmegaConf.select(config, "critic.enable"))
+    critic = bool(OmegaConf.select(config, "critic.enable"))
+    bypasses = bool(OmegaConf.select(config, "algorithm.rollout_correction.bypass_mode"))
     values = "value" in recipe.columns
     strategy = OmegaConf.select(config, "actor_rollout_ref.actor.strategy", default="fsdp")
     size = OmegaConf.select(config, "actor_rollout_ref.actor.ppo_mini_batch_size")
@@ -481,9 +471,9 @@ def refuse_without_effect(
             layer is not None and _sequence_parallel(config) > 1
         ),
         "algorithm.rollout_correction.bypass_mode: fingerprints come from the pass that it leaves "
-        "out": layer is not None and _bypasses(algorithm),
+        "out": layer is not None and bypasses,
         "algorithm.rollout_correction.bypass_mode: entropies come from the pass it leaves out": (
-            "entropy" in recipe.columns and _bypasses(algorithm)
+            "entropy" in recipe.columns and bypasses
         ),
         **(others or {}),
     }
@@ -497,8 +487,3 @@ def _sequence_parallel(config: Any) -> int:
     places = ("actor_rollout_ref.actor.fsdp_config", "actor_rollout_ref.actor")
     names = [f"{place}.ulysses_sequence_parallel_size" for place in places]
     return max(int(OmegaConf.select(config, name, default=1)) for name in names)
-
-
-def _bypasses(algorithm: Any) -> bool:
-    correction = algorithm.get("rollout_correction", None)
-    return bool(correction and correction.get("bypass_mode", False))

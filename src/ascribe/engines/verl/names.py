@@ -9,7 +9,9 @@ from typing import Any
 from ascribe.steps.errors import MissingPackageError
 
 PRIVATE = {
-    "verl.trainer.ppo.v1:PPOTrainer": "_compute_advantage _get_required_batch_multiple",
+    "verl.trainer.ppo.v1:PPOTrainer": (
+        "_compute_advantage _get_required_batch_multiple _save_checkpoint"
+    ),
     "verl.experimental.separation.ray_trainer:SeparateRayPPOTrainer": (
         "_fit_compute_advantage _get_dp_size"
     ),

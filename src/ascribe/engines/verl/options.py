@@ -37,7 +37,6 @@ OPTIONS = (
                 (False,), "rewards are the environment's", "use actor.use_kl_loss"
             ),
         },
-        untouched=("filter_groups", "rollout_correction"),
     ),
     Options(
         source="verl.trainer.config.FilterGroupsConfig",
@@ -46,7 +45,6 @@ OPTIONS = (
             "enable": "groups whose sessions have the same metric are sampled again; refused with "
             "one_step_off and fully_async, where verl does not read it"
         },
-        untouched=("metric", "max_num_gen_batches", "max_inflight_gen_batches"),
     ),
     Options(
         source="verl.trainer.config.RolloutCorrectionConfig",
@@ -56,10 +54,6 @@ OPTIONS = (
             "rollout_rs": "masks tokens or rows in the loss, after turns and credit are known",
             "bypass_mode": "as verl's; fingerprints and entropies need the pass that it leaves out",
         },
-        untouched=(
-            *("rollout_is_threshold", "rollout_is_batch_normalize", "rollout_rs_threshold"),
-            "loss_type",
-        ),
     ),
     Options(
         source="verl.workers.config.FSDPActorConfig",
@@ -71,20 +65,6 @@ OPTIONS = (
             "entropy_coeff": "its term is computed row by row",
         },
         refused={"shuffle": _SHUFFLE},
-        untouched=(
-            *("strategy", "ppo_mini_batch_size", "ppo_micro_batch_size", "use_dynamic_bsz"),
-            *("ppo_micro_batch_size_per_gpu", "ppo_infer_micro_batch_size_per_gpu"),
-            *("ppo_max_token_len_per_gpu", "ppo_infer_max_token_len_per_gpu", "clip_ratio"),
-            *("clip_ratio_low", "clip_ratio_high", "freeze_vision_tower", "policy_loss"),
-            *("clip_ratio_c", "loss_scale_factor", "tau_pos", "tau_neg", "calculate_entropy"),
-            *("calculate_sum_pi_squared", "use_prefix_grouper", "use_torch_compile"),
-            *("kl_loss_coef", "kl_loss_type", "ppo_epochs", "data_loader_seed", "checkpoint"),
-            *("optim", "use_fused_kernels", "profiler", "engine", "rollout_n", "model_config"),
-            *("global_batch_info", "qat", "grad_clip", "ulysses_sequence_parallel_size"),
-            *("entropy_from_logits_with_chunking", "entropy_from_logits_chunk_size"),
-            *("entropy_checkpointing", "pad_to_length", "fsdp_config", "use_remove_padding"),
-            "use_rollout_log_probs",
-        ),
     ),
     Options(
         source="verl.workers.config.PolicyLossConfig",
@@ -94,36 +74,18 @@ OPTIONS = (
                 ("vanilla",), "it averages the advantages of a row's turns", wrong=("geo_mean",)
             )
         },
-        untouched=(
-            *("clip_cov_ratio", "clip_cov_lb", "clip_cov_ub", "kl_cov_ratio", "ppo_kl_coef"),
-            *("dro_beta", "rollout_correction"),
-        ),
     ),
     Options(
         source="verl.workers.config.FSDPCriticConfig",
         prefix="critic.",
         applied={"enable": "refused unless the recipe needs values, such as gae"},
         refused={"shuffle": _SHUFFLE},
-        untouched=(
-            *("strategy", "ppo_micro_batch_size_per_gpu", "rollout_n", "ppo_mini_batch_size"),
-            *("use_dynamic_bsz", "ppo_max_token_len_per_gpu", "forward_max_token_len_per_gpu"),
-            *("ppo_infer_micro_batch_size_per_gpu", "ppo_infer_max_token_len_per_gpu"),
-            *("ppo_epochs", "data_loader_seed", "cliprange_value", "loss_agg_mode"),
-            *("loss_scale_factor", "ppo_micro_batch_size", "engine", "optim", "model"),
-            *("checkpoint", "profiler", "fsdp", "forward_micro_batch_size"),
-            *("forward_micro_batch_size_per_gpu", "ulysses_sequence_parallel_size", "grad_clip"),
-        ),
     ),
     Options(
         source="verl.workers.config.DistillationLossConfig",
         prefix="distillation.distillation_loss.",
         applied={"distillation_loss_coef": "its term is added to the loss"},
         refused={"use_task_rewards": Refused((True,), "the loss would have no advantages")},
-        untouched=(
-            *("loss_mode", "topk", "loss_max_clamp", "log_prob_min_clamp", "use_chunked_topk"),
-            *("chunked_topk_chunk_size", "use_policy_gradient", "policy_loss_mode", "clip_ratio"),
-            *("clip_ratio_low", "clip_ratio_high", "global_batch_info", "loss_settings"),
-        ),
     ),
     Options(
         source="verl.workers.config.RewardConfig",
@@ -132,7 +94,6 @@ OPTIONS = (
             "reward_manager": "in the scores that are credited",
             "reward_model": "in the scores that are credited",
         },
-        untouched=("num_workers", "sandbox_fusion"),
     ),
 )
 """By the classes of verl's configuration."""

@@ -5,7 +5,7 @@ registry, and gives a registered estimator no tokens: so each is a subclass, whi
 in the place of verl's.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from omegaconf import OmegaConf
@@ -19,7 +19,7 @@ from ascribe.engines.verl.batch import proto_rows
 from ascribe.engines.verl.loops import LoopSteps
 from ascribe.engines.verl.names import check_verl, class_of
 from ascribe.engines.verl.rows import minibatch_count, minibatch_order
-from ascribe.engines.verl.trainer import credited, wrap_updates
+from ascribe.engines.verl.trainer import CREDIT, wrap_updates
 from ascribe.sessions import spread
 from ascribe.steps.errors import InputError
 
@@ -35,6 +35,9 @@ class SeparateMixin(SeparateRayPPOTrainer):  # type: ignore[misc]
     Raises:
         ValueError: for recipes that need what these trainers do not give.
     """
+
+    version_name: ClassVar[str]
+    """verl's name of the version of the weights that were last sent to the servers."""
 
     def __init__(self, *given: Any, config: Any, **options: Any) -> None:
         check_verl()
@@ -60,18 +63,14 @@ class SeparateMixin(SeparateRayPPOTrainer):  # type: ignore[misc]
         self._learned: int | None = None
         super().__init__(*given, config=config, **options)
 
-    @property
-    def _version(self) -> int:
-        """The version of the weights that were last sent to the servers."""
-        raise NotImplementedError
-
     def _fit_compute_advantage(self, batch: Any) -> Any:
         rows, metrics = proto_rows(batch), self.metrics
         tokens = {}
         if "value" in self.steps.recipe.columns:
             tokens["value"] = list(batch.batch["values"].float().numpy())
+        version = int(getattr(self, self.version_name))
         credit, spans = self.steps.credit_rows(
-            rows, self.tokenizer, None, metrics, version=self._version, tokens=tokens
+            rows, self.tokenizer, None, metrics, version=version, tokens=tokens
         )
         returns = None
         if tokens:
@@ -87,8 +86,8 @@ class SeparateMixin(SeparateRayPPOTrainer):  # type: ignore[misc]
         if not self._rows:
             return self._without_advantages(batch)
         batch.batch["response_mask"] = learned
-        with credited(credit.advantage, spans, returns):
-            return super()._fit_compute_advantage(batch)
+        CREDIT.append((credit.advantage, returns, spans))
+        return super()._fit_compute_advantage(batch)
 
     def _without_advantages(self, batch: Any) -> Any:
         """A step in which no row counts: its rows are logged, and not learned from."""
@@ -114,14 +113,10 @@ class SeparateMixin(SeparateRayPPOTrainer):  # type: ignore[misc]
 class OneStepOffTrainer(SeparateMixin, OneStepOffRayTrainer):  # type: ignore[misc]
     """verl's trainer that samples the next batch while it trains on this one."""
 
-    @property
-    def _version(self) -> int:
-        return int(self.global_steps)
+    version_name = "global_steps"
 
 
 class FullyAsyncTrainer(SeparateMixin, _FullyAsync):  # type: ignore[misc]
     """verl's trainer on samples from a queue, which servers fill without a pause."""
 
-    @property
-    def _version(self) -> int:
-        return int(self.current_param_version)
+    version_name = "current_param_version"

@@ -9,9 +9,6 @@ steps, which ``loops`` reads from the tokens of any agent loop, and
 
 import logging
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,20 +40,9 @@ from ascribe.steps.arrays import Floats
 TOKENS = {"entropy": "entropy", "value": "values"}
 """Columns of the step table that come from tokens, and verl's fields with them."""
 
-_CREDIT: ContextVar[tuple[Floats, Floats | None, Spans]] = ContextVar("credit")
-
-
-@contextmanager
-def credited(advantage: Floats, spans: Spans, returns: Floats | None = None) -> Iterator[None]:
-    """Inside, the estimator returns these advantages: one for each step, on the step's tokens.
-
-    ``returns`` are what a critic learns to expect; by default the advantages, which none does.
-    """
-    token = _CREDIT.set((advantage, returns, spans))
-    try:
-        yield
-    finally:
-        _CREDIT.reset(token)
+CREDIT: list[tuple[Floats, Floats | None, Spans]] = []
+"""What the estimator takes when verl calls it next: for each step its advantage, what a critic
+learns to expect (None: the advantage), and where its tokens are."""
 
 
 @register_adv_est("ascribe")  # type: ignore[untyped-decorator]
@@ -70,13 +56,12 @@ def estimate(
     Raises:
         RuntimeError: under another trainer than Ascribe's.
     """
-    credit = _CREDIT.get(None)
-    if credit is None:
+    if not CREDIT:
         raise RuntimeError(
             "adv_estimator=ascribe needs the steps of sessions, and verl's own trainer has none: "
             "start the run by python -m ascribe.engines.verl.main_ppo"
         )
-    advantage, returns, spans = credit
+    advantage, returns, spans = CREDIT.pop()
     spans = spans.pad(response_mask.shape[1])
     advantages = spread(advantage, spans, like=response_mask) * response_mask
     if returns is None:
@@ -123,15 +108,10 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
             self._history = load_history(self.steps.recipe, from_path or self._checkpoint())
         super().fit(agent_loop_manager)
 
-    def step(self, metrics: dict[str, Any], timing_raw: dict[str, Any]) -> Any:
-        """As verl's, which saves a checkpoint next, if one is due."""
-        batch = super().step(metrics, timing_raw)
-        every = self.config.trainer.save_freq
-        last = self.global_steps >= self.total_training_steps
-        due = every > 0 and (last or self.global_steps % every == 0)
-        if due and self.steps.recipe.has_history:  # before the file that completes the checkpoint
+    def _save_checkpoint(self) -> None:
+        if self.steps.recipe.has_history:  # before the file that completes the checkpoint
             save_history(self._history, self._checkpoint())
-        return batch
+        super()._save_checkpoint()
 
     def _checkpoint(self) -> Path:
         return Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
@@ -174,8 +154,8 @@ class CreditMixin(PPOTrainer):  # type: ignore[misc]
         if not learned:
             return self._without_advantages(batch)
         weights = self.steps.loss_weights(credit, spans, learned)
-        with credited(credit.advantage * weights[spans.sequence], spans, returns):
-            credited_batch = super()._compute_advantage(batch, metrics)
+        CREDIT.append((credit.advantage * weights[spans.sequence], returns, spans))
+        credited_batch = super()._compute_advantage(batch, metrics)
         counted = set(learned)
         for row, tag in enumerate(credited_batch.tags):
             tag["is_padding"] = is_padding(tag) or row not in counted

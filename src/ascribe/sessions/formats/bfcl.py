@@ -2,11 +2,11 @@
 
 Whether a session was valid is in ``*_score.json``, beside the results or in the folder ``score``
 for ``result``: a line of totals, then one for each session that failed. Without it there is no
-reward. The version is the folder in ``result``, and the session the one around that.
+reward. The version is the folder in ``result``, and the session the one around that. Of a session
+that crashed there is the message of the error alone.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -21,8 +21,9 @@ END = "_result.json"
 def read(record: Record) -> Iterator[Conversation]:
     """The conversation of one line."""
     messages: list[Message] = []
-    if not isinstance(record.get("inference_log").value, list):
-        messages = _message(replace(record, value={"role": "assistant", **record.value}), "result")
+    crashed = bool(record.get("traceback"))
+    if not crashed and not isinstance(record.get("inference_log").value, list):
+        messages = _message(record.of({"role": "assistant", **record.value}), "result")
     for entry in record.get("inference_log").items() if not messages else ():
         if not isinstance(entry.value, dict):
             continue  # the state of the environment
@@ -38,6 +39,7 @@ def read(record: Record) -> Iterator[Conversation]:
         messages=messages,
         reward=None if lost is None else float(name not in lost),
         version=model.partition("/")[0] if run else None,
+        crashed=crashed,
     )
 
 
@@ -68,7 +70,7 @@ def _lost(path: Path) -> frozenset[str] | None:
 FORMAT = Format(
     "bfcl",
     "BFCL results",
-    "id result inference_log | id result latency",
+    "id result inference_log | id result latency | id result traceback",
     read,
     example="formats/BFCL_result.json",
     beside=("*_score.json",),

@@ -11,10 +11,10 @@ without a task, sessions with the same prompt form a group.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from ascribe.sessions.messages import Conversation
+from ascribe.sessions.messages import Conversation, changed
 from ascribe.sessions.reading import anthropic
 from ascribe.sessions.reading.format import Format
 from ascribe.sessions.reading.names import GROUPS, usual
@@ -63,7 +63,7 @@ class _Node:
             return anthropic.messages(self.lines)
         blocks = [each.value for line in self.lines for each in _blocks(line)]
         first = self.lines[0]
-        return anthropic.messages([replace(first, value={**first.mapping(), "content": blocks})])
+        return anthropic.messages([first.of({**first.mapping(), "content": blocks})])
 
 
 def read(records: Sequence[Record]) -> Iterator[Conversation]:
@@ -115,7 +115,7 @@ def read(records: Sequence[Record]) -> Iterator[Conversation]:
     for place, uuid in enumerate(follows):
         if uuid is not None and numbers.get(uuid) in owners:
             parent, step = owners[numbers[uuid]]
-            calls[place] = replace(calls[place], parent=parent, parent_step=max(step, 0))
+            calls[place] = changed(calls[place], parent=parent, parent_step=max(step, 0))
     group = one_group(usual(record, GROUPS) for record in records)
     yield from in_session(calls, records[0].get("sessionId").name(), group)
 
@@ -183,7 +183,7 @@ def _blocks(message: Record) -> list[Record]:
     """The blocks of a content, which may be text."""
     inside = message.get("content")
     if isinstance(inside.value, str):
-        return [replace(inside, value={"type": "text", "text": inside.value})]
+        return [inside.of({"type": "text", "text": inside.value})]
     return inside.items()
 
 

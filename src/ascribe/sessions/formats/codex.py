@@ -6,7 +6,6 @@ have no reward and no task: without these, sessions with the same prompt form a 
 
 import re
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import replace
 
 from ascribe.sessions.messages import Conversation
 from ascribe.sessions.reading.format import Format
@@ -35,7 +34,7 @@ def read(records: Sequence[Record]) -> Iterator[Conversation]:
             ids.append(payload.get("id").optional_name())
         elif kind == "turn_context":
             models.append(payload.get("model").optional_name())
-    messages = turns(replace(records[-1], value=items, field="payload"))
+    messages = turns(records[-1].of(items, "payload"))
     yield Conversation(
         group=prompt_name(messages),
         trajectory=next(filter(None, ids), None) or records[0].file.stem,

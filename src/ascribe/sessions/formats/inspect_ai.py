@@ -6,7 +6,6 @@ messages.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ascribe.sessions.messages import Conversation
 from ascribe.sessions.reading.format import Format
@@ -31,7 +30,7 @@ def read(sample: Record) -> Iterator[Conversation]:
     turns = sum(turn["role"] == "assistant" for turn in messages)
     stops = [choice.get("stop_reason").value for choice in sample.get("output.choices").items()]
     scores = sample.get("scores")
-    run = replace(sample, value=(sample.beside or {}).get("eval"))
+    run = sample.of((sample.beside or {}).get("eval"))
     scorers = [each.get("name").name() for each in run.get("scorers").items()]
     # Of several scores, that of the evaluation's first scorer.
     scored = scorers[:1] or list(scores.mapping() if scores else ())[:1]

@@ -8,7 +8,6 @@ usual name, else the prompt.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ascribe.sessions.messages import Conversation
@@ -44,12 +43,12 @@ def split(record: Record) -> list[Record]:
     name = record.get("id").optional_name() or ""
     whole |= {"trace": trace, "span": name if is_span else "", "key": f"{trace}/{name}"}
     whole["scores"] = [record.value] if is_score else []
-    parts = [replace(record, value=whole)]
+    parts = [record.of(whole)]
     owners: dict[str | None, Any] = {}
     for each in nested:
         name = each.get("id").name()
         own = {"trace": trace, "span": name, "key": f"{trace}/{name}", "scores": []}
-        parts.append(replace(each, value={**each.mapping(), **own}))
+        parts.append(each.of({**each.mapping(), **own}))
         owners[name] = parts[-1].value
     for score in record.get("scores").items():
         owner = owners.get(score.get("observationId").optional_name() or "", whole)
@@ -70,7 +69,7 @@ def _named(score: Record) -> Record:
         raise subject.get("kind").error(
             f"it must be one of {', '.join(names)}", hint="leave others out"
         )
-    return replace(score, value={**score.mapping(), **names[kind]})
+    return score.of({**score.mapping(), **names[kind]})
 
 
 def session(record: Record) -> Hashable:

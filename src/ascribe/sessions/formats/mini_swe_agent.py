@@ -7,7 +7,6 @@ and was shown to no model. The file has no reward: give it with ``reward``. The 
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ascribe.sessions.messages import Conversation
 from ascribe.sessions.reading.format import Format
@@ -33,7 +32,7 @@ def _messages(record: Record) -> list[Message]:
     if record.get("object").value == "response":
         return turns(record.get("output"))
     is_item = bool(record.get("type"))
-    shown = turns(replace(record, value=[record.value])) if is_item else [message(record)]
+    shown = turns(record.of([record.value])) if is_item else [message(record)]
     return [*_unusable(record.get("extra")), *shown]
 
 

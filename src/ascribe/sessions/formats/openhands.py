@@ -8,10 +8,9 @@ agent, such as a change of its status, is left out.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
-from ascribe.sessions.messages import Conversation
+from ascribe.sessions.messages import Conversation, changed
 from ascribe.sessions.reading.format import Format
 from ascribe.sessions.reading.names import at, conversation
 from ascribe.sessions.reading.records import Message, Record, canonical, content, tool_call
@@ -42,7 +41,7 @@ def read(record: Record) -> Iterator[Conversation]:
     for messages, context in _contexts((record.get("history") or record.get("events")).items()):
         each = conversation(record, messages, context=context, truncated=cut, **known)
         task = task or each.group  # by its prompt, which was condensed later
-        yield replace(each, group=task)
+        yield changed(each, group=task)
 
 
 def _contexts(events: list[Record]) -> Iterator[tuple[list[Message], int]]:

@@ -11,7 +11,6 @@ a usual name. Few-shot examples in a prompt are not told apart from responses.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ascribe.sessions.messages import Conversation
@@ -82,7 +81,7 @@ def _span(record: Record) -> Record:
         "attributes": _attributes(record.get("attributes")),
         "events": events,
     }
-    return replace(record, value=value)
+    return record.of(value)
 
 
 def _nested(record: Record) -> Record:
@@ -96,7 +95,7 @@ def _nested(record: Record) -> Record:
         "attributes": _attributes(record.get("span_attributes")),
         "events": [],
     }
-    return replace(record, value=value)
+    return record.of(value)
 
 
 def _attributes(record: Record) -> dict[str, Any]:
@@ -204,7 +203,7 @@ def _chat(record: Record) -> Chat:
     shown = [m for each in parse(place.get(INPUT)).items() for m in _messages(each)]
     if system := parse(place.get(SYSTEM)).value:
         value = {"role": "system", "parts": system}
-        shown = [*_messages(replace(place.get(SYSTEM), value=value)), *shown]
+        shown = [*_messages(place.get(SYSTEM).of(value)), *shown]
     cuts = ["length" in [each.get("finish_reason").value, *ends] for each in written]
     return shown, [(_messages(each)[-1], cut) for each, cut in zip(written, cuts, strict=True)]
 
@@ -227,13 +226,13 @@ def _messages(record: Record) -> list[Message]:
             text = canonical((part.get("response") or part.get("result")).value)
             results.append({"role": "tool", "content": text, "tool_call_id": str(name or "")})
         elif kind in ("blob", "file", "uri"):
-            texts.append(content(replace(part, value=[{**part.mapping(), "type": "file"}]))[0])
+            texts.append(content(part.of([{**part.mapping(), "type": "file"}]))[0])
         else:
             raise part.get("type").error("a part of this type is not read", hint="leave it out")
     if results and not texts and not calls:
         return results
     value = {"role": role, "content": "\n".join(texts), "tool_calls": calls or None}
-    turn = message(replace(record, value=value))
+    turn = message(record.of(value))
     return [*results, turn | ({"reasoning_content": "\n".join(thoughts)} if thoughts else {})]
 
 

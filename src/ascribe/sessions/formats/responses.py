@@ -7,9 +7,8 @@ format has no text beside a call, but a summary of the reasoning, which is no pa
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
-from ascribe.sessions.messages import Conversation
+from ascribe.sessions.messages import Conversation, changed
 from ascribe.sessions.reading.format import Format
 from ascribe.sessions.reading.items import prompt, turns
 from ascribe.sessions.reading.model_calls import scores, session
@@ -33,7 +32,7 @@ def read(records: Sequence[Record]) -> Iterator[Conversation]:
     for place, record in enumerate(records):
         call = _call(record)
         alone = call.extra if len(records) == 1 else {}
-        calls.append(replace(call, extra={**alone, "record": place}))
+        calls.append(changed(call, extra={**alone, "record": place}))
     yield from in_session(calls, named.name() if named else records[0].short(), group)
 
 

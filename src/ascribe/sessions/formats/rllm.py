@@ -108,5 +108,10 @@ def _states(steps: Sequence[Record]) -> list[str] | None:
 
 
 FORMAT = Format(
-    "rllm", "rLLM episodes", "trajectories:list", read, example="formats/rllm.jsonl", put=put
+    "rllm",
+    "rLLM episodes",
+    "trajectories:list !trajectories.0.messages",
+    read,
+    example="formats/rllm.jsonl",
+    put=put,
 )

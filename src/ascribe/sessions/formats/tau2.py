@@ -7,7 +7,6 @@ the version is the agent's implementation and its model, if the file says these.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ascribe.sessions.messages import Conversation
 from ascribe.sessions.reading.format import Format
@@ -25,7 +24,7 @@ def read(simulation: Record) -> Iterator[Conversation]:
     if (ticks := simulation.get("ticks")).value:
         raise ticks.error("simulations of voices are not read", hint="simulate the task with texts")
     trial, name = simulation.get("trial"), simulation.get("id")
-    info = replace(simulation, value=(simulation.beside or {}).get("info"))
+    info = simulation.of((simulation.beside or {}).get("info"))
     agent = [info.get(f"agent_info.{each}").optional_name() for each in ("implementation", "llm")]
     domain = info.get("environment_info.domain_name").optional_name()
     task = simulation.get("task_id").name()
@@ -49,13 +48,13 @@ def _messages(records: list[Record]) -> Iterator[Message]:
     for place, record in enumerate(records):
         several = record.get("tool_messages").items()
         for each in several or [record]:
-            role, calls = each.get("role").text(), each.get("tool_calls")
-            if role == "tool" and each.get("requestor").value != "user":
+            role, calls = each.get("role").text(), each.value.get("tool_calls")
+            if role == "tool" and each.value.get("requestor") != "user":
                 text = each.get("content").text() if each.get("content") else ""
                 call = each.get("id").optional_name() or ""
                 yield {"role": "tool", "content": text, "tool_call_id": call}
-            elif role == "assistant" or (role != "tool" and not calls.value):
-                yield message(each, sampled=bool(place or calls.value))
+            elif role == "assistant" or (role != "tool" and not calls):
+                yield message(each, sampled=bool(place or calls))
 
 
 FORMAT = Format(

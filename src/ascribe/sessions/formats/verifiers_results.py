@@ -1,7 +1,6 @@
 """verifiers: lines of the older ``results.jsonl``."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ascribe.sessions.messages import Conversation
 from ascribe.sessions.reading.format import Format
@@ -34,7 +33,7 @@ def read(record: Record) -> Iterator[Conversation]:
 def _chat(record: Record, role: str) -> list[Record]:
     """Messages, or a text that is one message of this role."""
     if isinstance(record.value, str):
-        return [replace(record, value={"role": role, "content": record.value})]
+        return [record.of({"role": role, "content": record.value})]
     return record.items()
 
 

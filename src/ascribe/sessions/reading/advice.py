@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from ascribe.sessions.messages import Conversation
@@ -81,7 +82,7 @@ def _read(record: Record, options: dict[str, str]) -> list[Conversation]:
         return []
 
 
-def advice(record: Record) -> str:
+def advice(record: Record, given: Path) -> str:
     """The options for a record in which no format was recognised."""
     options = guessed(record)
     if not options:
@@ -91,4 +92,4 @@ def advice(record: Record) -> str:
     words += [] if "reward" in options else [option("reward", "FIELD")]
     if not words[0].startswith("--"):
         return f"read it with {', '.join(words)}"
-    return shlex.join(["ascribe", "import", str(record.path), *" ".join(words).split()])
+    return shlex.join(["ascribe", "import", str(given), *" ".join(words).split()])

@@ -7,7 +7,6 @@ its own. Thoughts are no part of an action; those that are encrypted are left ou
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from ascribe.sessions.messages import calls_of
@@ -93,7 +92,7 @@ def _message(parts: Sequence[Record], role: str, more: Sequence[Message] = ()) -
         elif kind in THOUGHTS:
             thoughts.append(content(block.get("thinking"))[0])
         else:
-            text, thought = content(replace(block, value=[block.value]))
+            text, thought = content(block.of([block.value]))
             texts.append(text)
             thoughts.append(thought)
     turn: Message = {"role": role, "content": "\n".join(texts)}

@@ -12,46 +12,68 @@ from hashlib import blake2b
 from pathlib import PurePosixPath
 from typing import Any
 
-from ascribe.sessions.messages import Conversation
+from ascribe.sessions.messages import Conversation, changed
 from ascribe.sessions.reading.names import (
+    CONTAINER,
     LABELS,
     at,
     conversation,
     find,
     none,
+    number_of,
     path_of,
     prompt_name,
     with_system,
     worth,
 )
 from ascribe.sessions.reading.records import Message, Record, canonical
-from ascribe.sessions.reading.turns import agents_of, is_turn, messages_of
+from ascribe.sessions.reading.turns import (
+    ACTION,
+    OBSERVATION,
+    agents_of,
+    is_turn,
+    left_out,
+    messages_of,
+    step_rewards,
+)
 from ascribe.steps.hints import option
-from ascribe.steps.problems import one_line
+from ascribe.steps.problems import TableError, one_line
 
 MESSAGES = (
     *("messages", "history", "trajectory", "traj", "conversation", "conversations", "turns"),
     *("steps", "transcript", "chat", "dialog", "dialogue", "chat_history", "message_history"),
     *("interaction", "interactions", "interaction_history", "log", "logs", "events", "rollout"),
     *("trace", "traces", "episode", "chat_completions", "conversation_history", "full_history"),
+    *("transitions", "chat_log", "message_log", "event_log", "exchanges", "actions_taken"),
 )
 ACTIONS = ("actions", "action_history", "commands", "action_list", "acts", "tool_calls")
 OBSERVATIONS = ("observations", "observation_history", "obs", "outputs", "results", "feedbacks")
 TASKS = (
-    *("task_id", "instance_id", "example_id", "problem_id", "question_id", "question_ID"),
+    *(
+        CONTAINER,
+        "task_id",
+        "instance_id",
+        "example_id",
+        "problem_id",
+        "question_id",
+        "question_ID",
+    ),
     *("prompt_id", "sample_id", "case_id", "test_id", "task_name", "scenario_id", "scenario"),
+    *("qid", "game_id", "puzzle_id", "level_id", "issue_id", "item_id", "query_id", "task_key"),
     *("group", "task", "env_id", "game_file", "problem", "question", "query", "instruction"),
     *("goal", "prompt", "problem_statement"),
 )
 QUESTIONS = ("query", "question", "instruction", "problem_statement", "problem", "goal")
 SESSIONS = (
     *("session_id", "session", "conversation_id", "thread_id", "trajectory_id", "rollout_id"),
+    *("dialogue_id", "dialog_id", "chat_id", "sessionId", "conversationId", "session_uuid"),
     *("episode_id", "run_id", "simulation_id", "trace_id", "trial_id", "trial_name", "trajectory"),
     *("trial", "rollout", "attempt", "episode", "seed", "run", "id", "uuid"),
 )
 VERSIONS = (
     *("model", "model_name", "agent_model", "model_name_or_path", "llm", "agent_version"),
     *("version", "policy_version", "weight_version", "policy", "agent_name", "system_name"),
+    *("agent", "checkpoint"),
 )
 MARKS = re.compile(
     r"[-_.](range[-_].*|fs[-_]?\d+|run[-_]?\d+|trial[-_]?\d+|seed[-_]?\d+|part[-_]?\d+|"
@@ -118,6 +140,11 @@ class Fields:
         turns = one("messages", MESSAGES, _are_turns) if not self.actions else none(record)
         if turns:
             messages = messages_of(turns)
+            if left := left_out(turns):
+                taken["messages"] += f" (without {', '.join(left)})"
+        elif turns := none(record) if self.actions else find(record, ACTIONS, _are_steps):
+            taken["messages"] = path_of(turns, record)
+            messages = messages_of(turns)
         else:
             actions = one("actions", ACTIONS, _is_list)
             if not actions:
@@ -127,14 +154,25 @@ class Fields:
                     f"{option('actions', 'FIELD')}",
                 )
             observations = one("observations", OBSERVATIONS, _is_list)
-            messages = list(_acted(actions, observations))
         question = _text(one("question", QUESTIONS, _is_text))
+        if not turns:
+            order = (
+                None if self.observations else _order(actions.value, observations.value, question)
+            )
+            messages = list(
+                _acted(actions, observations, before=order is not None and BEFORE in order)
+            )
+            if order:
+                taken["observations"] += f" ({order})"
         if question and messages and not any(m["role"] == "user" for m in messages[:2]):
             messages = [{"role": "user", "content": question}, *messages]
         task = one("task", TASKS, _is_name)
         group = _short(task) if task else prompt_name(messages)
         version = self._version(record, one("version", VERSIONS, _is_label))
         reward = one("reward", LABELS, self._is_reward)
+        rewards = step_rewards(turns, messages) if turns and not reward else None
+        if rewards:
+            taken["reward"] = f"the steps of {path_of(turns, record)}"
         name = one("session", SESSIONS, _is_name)
         digest = blake2b(question.encode(errors="replace"), digest_size=8)
         whole = conversation(
@@ -145,10 +183,11 @@ class Fields:
             trajectory=record.key or (_short(name) if name else record.short()),
             version=version,
             reward=self.number(reward) if reward else None,
+            rewards=rewards,
             crashed=bool(self.crashed and at(record, self.crashed)),
             **agents_of(messages),
         )
-        yield replace(whole, extra={**whole.extra, "fields": taken})
+        yield changed(whole, extra={**whole.extra, "fields": taken})
 
     def _version(self, record: Record, found: Record) -> str | None:
         if not found and record.beside:
@@ -164,15 +203,25 @@ class Fields:
     def number(self, reward: Record) -> float:
         """The number of a reward."""
         value = worth(reward.value, self.outcomes)
+        if value is None and isinstance(reward.value, str):
+            value = number_of(reward.value)
         if value is not None:
             return value
         if isinstance(reward.value, str):
             word = one_line(reward.value, 40)
-            raise reward.error(
-                f"the outcome {word!r} is not known",
-                hint=f"say what it is worth: {option('outcome_map', {word: 0})}",
-            )
+            raise UnknownOutcomeError(reward, word)
         return reward.number()
+
+
+class UnknownOutcomeError(TableError):
+    """The error for a word that is not known as a reward; ``others`` are further ones."""
+
+    def __init__(self, reward: Record, word: str, others: Sequence[str] = ()) -> None:
+        words = dict.fromkeys((word, *others), "NUMBER")
+        what = "what they are" if others else "what it is"
+        hint = f"say {what} worth: {option('outcome_map', words)}"
+        super().__init__(reward.error(f"the outcome {word!r} is not known", hint=hint).problems)
+        self.reward, self.word = reward, word
 
 
 def version_of(record: Record) -> str:
@@ -196,6 +245,17 @@ def _is_list(value: Any) -> bool:
 
 def _are_turns(value: Any) -> bool:
     return isinstance(value, list) and any(map(is_turn, value[:3]))
+
+
+def _are_steps(value: Any) -> bool:
+    """Whether actions have what was observed beside them."""
+    return isinstance(value, list) and any(
+        isinstance(each, dict)
+        and each.keys() & {*ACTION}
+        and each.keys() & {*OBSERVATION}
+        and len(each.keys() & {*ACTION, *OBSERVATION}) > 1
+        for each in value[:3]
+    )
 
 
 def _is_text(value: Any) -> bool:
@@ -225,10 +285,26 @@ def _short(record: Record) -> str:
     return f"{text[:60]} {blake2b(text.encode(errors='replace'), digest_size=4).hexdigest()}"
 
 
-def _acted(actions: Record, observations: Record) -> Iterator[Message]:
-    """Actions, each with what was observed after it."""
-    seen = observations.items()
-    for place, each in enumerate(actions.items()):
-        yield {"role": "assistant", "content": canonical(each.value)}
-        if place < len(seen):
-            yield {"role": "tool", "content": canonical(seen[place].value)}
+BEFORE, AFTER = "each before its action", "each after its action"
+
+
+def _order(actions: Sequence[Any], observations: Any, question: str) -> str | None:
+    """Whether observations come before their actions, as in Gym, and how sure that is."""
+    if not isinstance(observations, list):
+        return None
+    if len(observations) == len(actions) + 1:
+        return BEFORE
+    first = canonical(observations[0]).strip() if observations else ""
+    if question and (question.strip() in first or (first and first in question)):
+        return BEFORE
+    return AFTER if len(observations) < len(actions) else f"{AFTER}: taken, as nothing says it"
+
+
+def _acted(actions: Record, observations: Record, *, before: bool) -> Iterator[Message]:
+    """Actions, each with what was observed before or after it."""
+    done, seen = actions.items(), observations.items()
+    for place in range(max(len(done), len(seen))):
+        turn = [{"role": "assistant", "content": canonical(e.value)} for e in done[place:][:1]]
+        role = "user" if before and not place else "tool"
+        shown = [{"role": role, "content": canonical(e.value)} for e in seen[place:][:1]]
+        yield from (*shown, *turn) if before else (*turn, *shown)

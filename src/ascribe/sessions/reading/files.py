@@ -18,6 +18,7 @@ from typing import IO, Any, TypeAlias, cast
 
 from ascribe.sessions.reading.format import format_of
 from ascribe.sessions.reading.names import GROUPS, MODELS, SESSIONS, TRAJECTORIES, VERSIONS
+from ascribe.sessions.reading.nested import RUNS, by_task
 from ascribe.sessions.reading.records import STEPS, Record, parse_json
 from ascribe.steps.files import read_row_groups, readable
 from ascribe.steps.lines import (
@@ -51,6 +52,8 @@ DAMAGES = (
 )
 FEW = 3
 """Entries of a list that are looked at to see what it holds."""
+FEW_FIELDS = 32
+"""Fields of a document that may each hold its tasks."""
 
 OnBad: TypeAlias = Callable[[TableError], None]
 """Called for a record that cannot be read; the next one is read if it returns."""
@@ -197,7 +200,7 @@ def _cells(content: bytes, delimiter: str, path: Path) -> Iterator[Record]:
                 detail = f"it has {len(cells)} values for {len(names)} columns"
                 raise Record(None, path, rows.line_num).error(detail)
             record = Record(dict(zip(names, cells, strict=True)), path, rows.line_num)
-            yield replace(record, value=with_json(record, numbers=True))
+            yield record.of(with_json(record, numbers=True))
     except (csv.Error, UnicodeDecodeError) as error:
         raise Record(None, path).error(f"it is no table: {one_line(error)}") from error
 
@@ -248,7 +251,7 @@ def _rows(path: Path) -> Iterator[Record]:
             for value in table.to_pylist():
                 row += 1
                 record = Record(_plain(value), path, row)
-                yield replace(record, value=with_json(record))
+                yield record.of(with_json(record))
 
 
 def _plain(value: Any) -> Any:
@@ -272,9 +275,17 @@ def entries(whole: Record) -> Iterator[Record]:
         yield from (_as_record(each) for each in whole.items())
         return
     whole = _as_record(whole)
+    few = isinstance(value, dict) and len(value) <= FEW_FIELDS
+    inner = [whole.get_key(key) for key in value] if few else []
+    for box in (whole, *inner):
+        if isinstance(box.value, dict) and (tasks := list(by_task(box))):
+            beside = {} if box is whole else {k: v for k, v in value.items() if k != box.field}
+            yield from (replace(one, beside=beside) for one in tasks)
+            return
     for generic in (False, True):
         if not isinstance(whole.value, dict) or (
-            format_of(whole, generic=generic) and not (generic and _by_session(whole))
+            format_of(whole, generic=generic)
+            and not (generic and (_by_session(whole) or _has_sets(whole)))
         ):
             break
         found = [each for each in _inside(whole, bare=generic) if _holds(each, generic=generic)]
@@ -306,7 +317,7 @@ def _as_record(record: Record) -> Record:
     """The record of messages that stand alone."""
     if _is_chat(record.value):
         name = "messages" if "role" in record.value[0] else "conversations"
-        return replace(record, value={name: record.value})
+        return record.of({name: record.value})
     return record
 
 
@@ -315,6 +326,12 @@ def _by_session(whole: Record) -> bool:
     keys = list(whole.value)
     whole_ones = len(keys) > 1 and all(isinstance(each, dict) for each in whole.value.values())
     return whole_ones and all(format_of(whole.get_key(key)) for key in keys[:FEW])
+
+
+def _has_sets(whole: Record) -> bool:
+    """Whether an object has a list of sessions, each a record."""
+    lists = (whole.value.get(name) for name in RUNS)
+    return any(isinstance(v, list) and v and isinstance(v[0], dict) for v in lists)
 
 
 def _inside(record: Record, depth: int = 2, *, bare: bool) -> Iterator[list[Record]]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from ascribe.sessions.messages import Conversation
@@ -52,7 +53,8 @@ class Format:
         continued: whether a trajectory may go on in the next record, if its extra says ``named``.
         session: the name of a record's session, for formats with several records for each. Records
             of different files with the same name are one session. Their conversations have the
-            place of their record in ``extra["record"]``, and ``scores`` finds the rewards.
+            place of their record in ``extra["record"]``, or the step that each belongs to in
+            ``extra["steps"]``, and ``scores`` finds the rewards.
         trace: the name of what a record without a session belongs to: its session is the only one
             that records of the same trace name, else the trace itself.
         split: the records in a record, if a line or a file may hold several, or none.
@@ -163,13 +165,16 @@ def named(name: str) -> Format:
     raise unknown("format", name, (*formats(), *others()))
 
 
-def error(detail: str, first: Record | None = None) -> TableError:
-    """The error for files in which there is no session; ``first`` is a record of them."""
+def error(detail: str, first: Record | None = None, given: Path | None = None) -> TableError:
+    """The error for files in which there is no session; ``first`` is a record of them.
+
+    ``given`` is the file or the folder that is to be read.
+    """
     if first is None or not isinstance(first.value, dict):
         return TableError([Problem(ProblemKind.NO_CONVERSATIONS, detail)])
     from ascribe.sessions.reading.advice import advice, described
 
-    problem = Problem(ProblemKind.NO_CONVERSATIONS, detail, hint=advice(first))
+    problem = Problem(ProblemKind.NO_CONVERSATIONS, detail, hint=advice(first, given or first.path))
     found = TableError([problem])
     found.fields = described(first)
     return found

@@ -1,7 +1,7 @@
 """Files that other tools wrote, as tables of steps; and credit back into them.
 
-Each module reads one format. ``read`` takes any file that Ascribe can read: a table of
-steps, or conversations in one of these formats.
+Each module of ``sessions.formats`` reads one format. ``read`` takes any file that Ascribe can read:
+a table of steps, or conversations in one of these formats.
 """
 
 import json
@@ -17,7 +17,6 @@ from ascribe.groups.keys import StateKey
 from ascribe.sessions.copies import Copies
 from ascribe.sessions.forest import Forest, link
 from ascribe.sessions.messages import Conversation, State
-from ascribe.sessions.reading.fields import Fields
 from ascribe.sessions.reading.files import SUFFIXES, read_records
 from ascribe.sessions.reading.format import error, format_of, named
 from ascribe.sessions.reading.reader import (
@@ -108,8 +107,35 @@ class Imported(Rollouts):
         return self.chosen.advice(self.arguments)
 
 
+GIVEN = ("group", "reward", "messages", "actions", "observations", "session", "version")
+"""Options of texts, in the order in which a command repeats them."""
+
+
 class SessionOptions(TypedDict, total=False):
-    """How to read sessions, where a file does not say it; the arguments of ``import_parts``."""
+    """How to read sessions, where a file does not say it.
+
+    Attributes:
+        form: the name of a format; None: that of each file is detected.
+        group: the field that names the task, if not the usual one; dots lead into objects.
+        reward: the field that holds the reward; or a ``.csv`` file with the columns ``session`` and
+            ``reward``, and ``group`` if sessions are to have other groups.
+        state: what counts as the state of a step; None: the first of ``CHOICES`` with about the
+            fewest steps of the first table alone in their state.
+        rewards: whether the rewards in records of model calls belong to each ``call``, so that they
+            add up, or to the ``session``; None: to calls if they differ in a session.
+        copies: whether sessions that equal an earlier one in all words count, or ``once``. What is
+            proven to be a copy, such as by its call ids, always counts once.
+        crashed: whether sessions count that crashed, where the file says it.
+        skip_bad: whether to leave out files and records that cannot be read, and count them.
+        same_task: whether attempts in a group are at one task, however they begin.
+        messages: the field that holds the messages, or steps with an action each.
+        actions: the field that holds the actions, if there are no messages.
+        observations: the field that holds what was observed after each action.
+        session: the field that names the session.
+        version: the field that names who acted.
+        outcome_map: what words are worth as rewards: ``{"partial": 0.5}``.
+        unrewarded: whether sessions count without a reward, if none of the first table has one.
+    """
 
     form: str | None
     group: str | None
@@ -145,7 +171,7 @@ def read(
         progress: called with the share that has been read.
         wanted: whether to read the column of this name, of a table of steps.
         columns: what a table of steps calls a column of the format: ``{"reward": "score"}``.
-        **options: how to read sessions; arguments of ``ascribe.sessions.reading.import_files``.
+        **options: how to read sessions; see ``SessionOptions``.
 
     Raises:
         TableError: if the file cannot be read, with every reason found.
@@ -241,7 +267,7 @@ def import_files(
     progress: Progress = lambda _: None,
     **options: Unpack[SessionOptions],
 ) -> Imported:
-    """The sessions of files or folders as one table of steps; arguments of ``import_parts``.
+    """The sessions of files or folders as one table of steps; ``SessionOptions``.
 
     Raises:
         TableError: if a file cannot be read, with the file, the line and the field.
@@ -258,25 +284,10 @@ def import_files(
 
 def import_parts(
     paths: Iterable[str | Path],
-    form: str | None = None,
     *,
-    group: str | None = None,
-    reward: str | None = None,
-    state: Choice | None = None,
-    rewards: RewardsOf | None = None,
-    copies: Literal["all", "once"] = "all",
-    crashed: Literal["count", "drop"] = "count",
-    skip_bad: bool = False,
-    same_task: bool = False,
-    messages: str | None = None,
-    actions: str | None = None,
-    observations: str | None = None,
-    session: str | None = None,
-    version: str | None = None,
-    outcome_map: Mapping[str, float] | None = None,
-    unrewarded: bool = False,
     progress: Progress = lambda _: None,
     most_steps: int | None = 50_000,
+    **options: Unpack[SessionOptions],
 ) -> Iterator[Imported]:
     """The conversations of files or folders as tables of steps, so that files may be large.
 
@@ -285,73 +296,30 @@ def import_parts(
 
     Args:
         paths: files, or folders with files.
-        form: the name of a format; None: that of each file is detected.
-        group: the field that names the task, if not the usual one; dots lead into objects.
-        reward: the field that holds the reward; or a ``.csv`` file with the columns ``session`` and
-            ``reward``, and ``group`` if sessions are to have other groups.
-        state: what counts as the state of a step; None: the first of ``CHOICES`` with about the
-            fewest steps of the first table alone in their state.
-        rewards: whether the rewards in records of model calls belong to each ``call``, so that they
-            add up, or to the ``session``; None: to calls if they differ in a session.
-        copies: whether sessions that equal an earlier one in all words count, or ``once``. What is
-            proven to be a copy, such as by its call ids, always counts once.
-        crashed: whether sessions count that crashed, where the file says it.
-        skip_bad: whether to leave out files and records that cannot be read, and count them.
-        same_task: whether attempts in a group are at one task, however they begin.
-        messages: the field that holds the messages, or steps with an action each.
-        actions: the field that holds the actions, if there are no messages.
-        observations: the field that holds what was observed after each action.
-        session: the field that names the session.
-        version: the field that names who acted.
-        outcome_map: what words are worth as rewards: ``{"partial": 0.5}``.
-        unrewarded: whether sessions count without a reward, if none of the first table has one.
         progress: called with the share that is done.
         most_steps: about how many steps are in a table; None: one table.
+        **options: how to read sessions; see ``SessionOptions``.
 
     Raises:
         TableError: if a file cannot be read, with the file, the line and the field.
         OSError: if a file cannot be opened.
     """
-    places = [Path(path) for path in paths]
-    given = {"--format": form, "--group": group, "--reward": reward, "--messages": messages}
-    given |= {"--actions": actions, "--observations": observations, "--session": session}
-    given |= {"--version": version}
-    options = [word for name, value in given.items() if value for word in (name, value)]
-    arguments = [*map(str, places), *options]
+    places, how = [Path(path) for path in paths], How(**options)
+    given = {"--format": how.form} | {f"--{name}": getattr(how, name) for name in GIVEN}
+    arguments = [*map(str, places), *(w for pair in given.items() if pair[1] for w in pair)]
     balance, csv = Balance(), None
-    if reward is not None and reward.endswith(".csv"):
-        csv, reward = SessionRewards.read(reward), None
-    how = How(
-        form=form,
-        group=group,
-        reward=reward,
-        rewards=rewards,
-        copies=copies,
-        crashed=crashed,
-        skip_bad=skip_bad,
-        same_task=same_task,
-        unrewarded=unrewarded,
-        fields=Fields(
-            messages=messages,
-            actions=actions,
-            observations=observations,
-            task=group,
-            reward=reward,
-            session=session,
-            version=version,
-            outcomes=outcome_map or {},
-        ),
-    )
-    documents = Documents(skip_bad=skip_bad)
+    if how.reward is not None and how.reward.endswith(".csv"):
+        csv, how = SessionRewards.read(how.reward), replace(how, reward=None)
+    documents = Documents(skip_bad=how.skip_bad)
     found = find_files(places, how, balance, documents, None if csv is None else csv.path)
     # A trajectory that may go on in the next record is in one table.
     continued = any(named(name).continued for name in found)
     limit = math.inf if most_steps is None or continued else most_steps
     formats = list(found)
-    sessions = Sessions(how, balance, Copies(copies == "once"))
+    sessions = Sessions(how, balance, Copies(how.copies == "once"))
     batch: list[Conversation] = []
-    steps, parts, key, keys, seen = 0, 0, None, list[str](), set[tuple[Any, ...]]()
-    unread = set[str]()
+    steps, parts, state, key = 0, 0, how.state, None
+    keys, seen, unread = list[str](), set[tuple[Any, ...]](), set[str]()
 
     def table(*, whole: bool) -> Imported | None:
         kept, used = sessions.chosen(batch)
@@ -382,7 +350,7 @@ def import_parts(
     if imported is not None:
         yield imported
     elif not parts:
-        raise _nothing(found, balance, reward, keys)
+        raise _nothing(found, balance, how.reward, keys)
 
 
 def _imported(
@@ -492,17 +460,27 @@ def _nothing(
     if not balance.seen["session"]:
         return error(f"no session in {titles}: {balance.sentence}")
     if unlabelled == balance.seen["session"] and reward is not None:
-        return error(f"no session has a reward in {one_line(reward)}; there are: {listed(keys)}")
+        there = f"; there are: {listed(keys)}" if keys else ""
+        what = f"no session has a reward in {one_line(reward)}{there}"
+        return _without_reward(what)
     if unlabelled == balance.seen["session"]:
-        return error(
-            f"no session has a reward ({counted(unlabelled, 'session')} of {titles}); name the "
-            f"field that holds it: {option('reward', 'FIELD')}, or a file with the columns session "
-            f"and reward: {option('reward', 'FILE.csv')}"
+        return _without_reward(
+            f"no session has a reward ({counted(unlabelled, 'session')} of {titles})"
         )
     return error(f"no session of {titles} can be used: {balance.sentence}")
 
 
+def _without_reward(what: str) -> TableError:
+    hint = (
+        f"name the field that holds it: {option('reward', 'FIELD')}, or a file with the columns "
+        f"session and reward: {option('reward', 'FILE.csv')}"
+    )
+    return TableError([Problem(ProblemKind.NO_CONVERSATIONS, what, hint=hint)])
+
+
 # Columns for reports and checks.
+
+_JSON = json.JSONEncoder(ensure_ascii=False, default=dict).encode
 
 
 def _carried(forest: Forest, *, whole: bool) -> "pa.Table":
@@ -522,13 +500,11 @@ def _carried(forest: Forest, *, whole: bool) -> "pa.Table":
         seen.add((conversation.group, conversation.trajectory))
         for turn, place in enumerate(steps):
             end = place + 1 if place != steps[-1] else len(conversation.messages)
-            new = [dict(message) for message in conversation.messages[start:end]]
-            columns["messages"].append(json.dumps(new, ensure_ascii=False))
+            columns["messages"].append(_JSON(conversation.messages[start:end]))
             columns["finish"].append("length" if turn in conversation.truncated_turns else "stop")
             start = end
     for each in owners_of_rows(forest.conversations)[len(columns["messages"]) :]:
-        shown = [dict(message) for message in each.messages]
-        columns["messages"].append(json.dumps(shown, ensure_ascii=False))
+        columns["messages"].append(_JSON(each.messages))
         columns["finish"].append("stop")
     if whole and "length" not in columns["finish"]:
         del columns["finish"]

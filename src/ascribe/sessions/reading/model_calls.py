@@ -11,22 +11,44 @@ else the prompt.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ascribe.sessions.messages import Conversation, changed
 from ascribe.sessions.reading import names
 from ascribe.sessions.reading.chats import RESPONSES, chat, converted
 from ascribe.sessions.reading.names import SESSIONS, usual
+from ascribe.sessions.reading.nested import asked_in
 from ascribe.sessions.reading.records import Message, Record, digest
 from ascribe.sessions.reading.scores import Score
 from ascribe.sessions.reading.traces import in_session, one_group, seconds
 
+RUNS = ("trajectory_id", "rollout_id", "episode_id", "dialogue_id", "run_id")
+"""Names of sessions where calls name none."""
+
+
+def opened(record: Record) -> Iterator[Record]:
+    """A call with what its request has at the top, and its response beside it."""
+    request = record.value.get("request")
+    if not isinstance(request, dict):
+        yield record
+        return
+    rest = {name: value for name, value in record.value.items() if name != "request"}
+    yield record.of({**request, **rest})
+
 
 def session(record: Record) -> Hashable:
     """The folder and the name of the session; None for a line without one."""
-    name = usual(record, SESSIONS)
-    return (str(record.file.parent), name.name()) if name else None
+    name = _name(record)
+    if not name or name.field not in RUNS:
+        return (str(record.file.parent), name.name()) if name else None
+    return str(record.file.parent), name.name(), asked_in(record.value)
+
+
+def _name(record: Record) -> Record:
+    """The name of the session; a run's where the call has a response, so that it is one of it."""
+    named = usual(record, SESSIONS)
+    alone = snapshots(record) or record.get("id")  # then a run may be that of many sessions
+    return named if named or alone else usual(record, RUNS)
 
 
 def scores(record: Record) -> list[Score]:
@@ -42,7 +64,7 @@ def snapshots(record: Record) -> bool:
 
 def read(records: Sequence[Record]) -> Iterator[Conversation]:
     """The calls of a session; each choice of a response is one."""
-    named = usual(records[0], SESSIONS)
+    named = _name(records[0])
     name = named.name() if named else records[0].short()
     group = one_group(usual(record, names.GROUPS) for record in records)
     calls = []
@@ -65,9 +87,13 @@ def read(records: Sequence[Record]) -> Iterator[Conversation]:
                 time=seconds(record.get("timestamp")),
             )
             cut = [len(call.steps) - 1] if "length" in ends else []
-            value = next((each.value for each in scores(record)), None)
-            whole = changed(call, reward=value.optional_number() if value else None)
-            extra = {"record": place} | ({} if named else names.ends(whole, group))
+            extra: dict[str, Any] = {"record": place}
+            if not named:
+                value = next((each.value for each in scores(record)), None)
+                whole = changed(call, reward=value.optional_number() if value else None)
+                extra |= names.ends(whole, group)
+            elif named.field not in SESSIONS:
+                extra["fields"] = {"session": named.field}
             calls.append(changed(call, truncated_turns=cut, extra=extra))
     yield from in_session(calls, name, group or (name.rpartition(":")[0] if named else None))
 
@@ -99,7 +125,7 @@ def _chats(
         value = response.value
         value = {"content": value} if isinstance(value, str) else response.mapping()
         # A response may lack its role, which goes without saying.
-        turn = converted([replace(response, value={"role": "assistant", **value})])
+        turn = converted([response.of({"role": "assistant", **value})])
         if turn[-1]["role"] != "assistant":
             raise response.get("role").error(
                 "a response must be the assistant's", hint="leave it out"

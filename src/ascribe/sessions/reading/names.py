@@ -7,7 +7,6 @@ the task, conversations with the same prompt form a group.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
 from math import isfinite
@@ -19,8 +18,19 @@ from ascribe.sessions.reading.records import Message, Record, content, digest
 from ascribe.steps.hints import option
 from ascribe.steps.problems import TableError
 
+CONTAINER = "its container"
+"""What a task is called that only the object or the list around its sessions names."""
 GROUPS = (
-    *("group", "task", "task_id", "instance_id", "example_id", "problem_id", "prompt_id"),
+    *(
+        CONTAINER,
+        "group",
+        "task",
+        "task_id",
+        "instance_id",
+        "example_id",
+        "problem_id",
+        "prompt_id",
+    ),
     "question_id",
 )
 TRAJECTORIES = ("trajectory", "trajectory_id", "rollout_id", "run_id", "id", "uuid")
@@ -40,6 +50,8 @@ LABELS = (
 """Names of rewards and outcomes."""
 INNER = ("value", "score", "reward", "total", "overall", "final")
 """What a number is called in an object that has the name of a reward."""
+NAMES = ("id", "name", "key")
+"""What the name of a task is called in an object that has the name of one."""
 EXPECTED = re.compile(
     r"expected.*|gold(en)?(_.*)?|references?(_.*)?|ground_?truth.*|target.*|solution.*|oracle.*"
     r"|demos?|demonstrations?|few_?shots?|examples?|evaluation_criteria|config|usage|.*_?prompt"
@@ -51,6 +63,7 @@ OUTCOMES = {
     **dict.fromkeys(("false", "no", "fail", "failed", "failure", "lost", "loss", "lose"), 0.0),
     **dict.fromkeys(("unsuccessful", "incorrect", "unresolved", "unsolved", "wrong", "i"), 0.0),
 }
+NUMBER = re.compile(r"[-+]?(\d{1,15}\.?\d{0,17}|\.\d{1,17})(e[-+]?\d{1,2})?", re.I)
 DEEPEST = 3
 """Levels of objects in which a field is looked for."""
 TIMES = (
@@ -85,6 +98,9 @@ def conversation(record: Record, messages: Sequence[Message], **known: Any) -> C
         fields["group"] = (group.name() if group else "") or prompt_name(messages)
     if "reward" not in known:
         reward = usual(record, REWARDS)
+        if isinstance(reward.value, str):
+            value = number_of(reward.value)
+            reward = reward.of(reward.value if value is None else value)
         if not reward or isinstance(reward.value, dict):
             try:
                 reward = find(record, LABELS, _is_worth, "reward")
@@ -92,7 +108,11 @@ def conversation(record: Record, messages: Sequence[Message], **known: Any) -> C
                 unsure, reward = {"unsure": error}, none(record)
         if reward and path_of(reward, record) not in REWARDS:
             taken = {"reward": path_of(reward, record)}
-            reward = replace(reward, value=worth(reward.value))
+            reward = reward.of(worth(reward.value))
+        if isinstance(reward.value, str):
+            of_words = f"{option('form', 'fields')} {option('outcome_map', {'solved': 1})}"
+            hint = f"say what each word is worth: {of_words}"
+            raise reward.error("it must be a number, not text", hint=hint)
         fields["reward"] = reward.optional_number()
         rewards = record.get("rewards").items()
         fields["rewards"] = [each.optional_number() for each in rewards] or None
@@ -181,6 +201,7 @@ def find(record: Record, names: Sequence[str], fits: Any, what: str = "") -> Rec
         for path, inside in level:
             last = path.rpartition(".")[2]
             known = (*names, *INNER) if what == "reward" and last in names else names
+            known = (*NAMES, *names) if what == "task" and last in names else known
             found += [(f"{path}.{n}", inside[n]) for n in known if n in inside and fits(inside[n])]
         other = next((where for where, value in found if value != found[0][1]), None)
         if other and what in ("messages", "reward"):
@@ -192,7 +213,7 @@ def find(record: Record, names: Sequence[str], fits: Any, what: str = "") -> Rec
         if found:
             path, value = found[0]
             place = f"{record.field}{path}" if record.field else path.removeprefix(".")
-            return replace(record, value=value, field=place)
+            return record.of(value, place)
         level = [
             (f"{path}.{key}", value)
             for path, inside in level
@@ -212,17 +233,28 @@ def path_of(found: Record, record: Record) -> str:
 
 def none(record: Record) -> Record:
     """The record without a value."""
-    return replace(record, value=None)
+    return record.of(None)
 
 
 def worth(value: Any, outcomes: Mapping[str, float] = OUTCOMES) -> float | None:
     """The number of a reward, true or false, or a word for an outcome; None for anything else."""
     if isinstance(value, str):
         word = value.strip().lower()
-        return outcomes.get(word, outcomes.get(value, OUTCOMES.get(word)))
+        known = outcomes.get(word, outcomes.get(value, OUTCOMES.get(word)))
+        share = number_of(word) if known is None and word[:1] in ("0", "1") else None
+        return share if share is not None and share <= 1 else known
     if isinstance(value, bool) or (isinstance(value, int | float) and abs(value) < 1e300):
         return float(value) if isfinite(value) else None
     return None
+
+
+def number_of(text: str) -> float | None:
+    """The number that a text is, if any."""
+    try:
+        found = float(text) if NUMBER.fullmatch(text.strip()) else None
+    except ValueError:
+        return None
+    return found if found is not None and isfinite(found) else None
 
 
 def ends(whole: Conversation, *names: str | None) -> dict[str, Any]:
@@ -230,12 +262,11 @@ def ends(whole: Conversation, *names: str | None) -> dict[str, Any]:
 
     Of a task, a rollout may end where another goes on; less often with the same reward.
     """
-    start = repr((*names, whole.group, whole.reward)).encode(errors="replace")
-    digest, turns = blake2b(start, digest_size=16), []
+    mark, turns = hash((*names, whole.group, whole.reward)), []
     for each in whole.messages:
-        digest.update(repr(message_key(each)).encode(errors="replace"))
+        mark = hash((mark, message_key(each)))
         if each["role"] == "assistant":
-            turns.append(digest.digest())
+            turns.append(mark)
     pairs = [(place == len(turns), turn) for place, turn in enumerate(turns, 1)]
     return {"parts": (pairs, EXTENDED)}
 

@@ -1,7 +1,6 @@
 """Attributes of OpenInference: ``llm.input_messages.0.message.role`` and so on, and evaluations."""
 
 import re
-from dataclasses import replace
 from typing import Any
 
 from ascribe.sessions.reading.records import Message, Record, message
@@ -26,14 +25,14 @@ def messages(attributes: Record, prefix: str) -> list[Message]:
                     raise attributes.get(key).error("a value is where it needs an object")
             node[last] = value
     converted = []
-    for each in replace(attributes, value=_lists(root), field=prefix).items():
+    for each in attributes.of(_lists(root), prefix).items():
         inside = each.get("message")
         parts = [part.get("message_content").value for part in inside.get("contents").items()]
         calls = [call.get("tool_call").value for call in inside.get("tool_calls").items()]
         kept = {key: value for key, value in inside.mapping().items() if key != "contents"}
         kept["role"] = ROLES.get(str(kept.get("role")), kept.get("role"))
         kept |= {"content": kept.get("content") or parts, "tool_calls": calls}
-        converted.append(message(replace(inside, value=kept)))
+        converted.append(message(inside.of(kept)))
     return converted
 
 

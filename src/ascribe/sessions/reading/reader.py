@@ -6,9 +6,10 @@ only the open ones are held.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from hashlib import blake2b
 from itertools import chain, islice
 from pathlib import Path
@@ -16,13 +17,14 @@ from typing import Any, Literal, NamedTuple
 
 from ascribe.sessions.copies import Copies, better, earned
 from ascribe.sessions.messages import Conversation, changed
-from ascribe.sessions.reading.fields import Fields
+from ascribe.sessions.reading.fields import Fields, UnknownOutcomeError
 from ascribe.sessions.reading.files import ARCHIVES, DOCUMENTS, SUFFIXES, OnBad, read_records
 from ascribe.sessions.reading.format import Format, error, format_of, named
-from ascribe.sessions.reading.names import TIMES
+from ascribe.sessions.reading.names import TIMES, at, number_of, worth
 from ascribe.sessions.reading.records import Record
 from ascribe.sessions.reading.rewards import SessionRewards
 from ascribe.sessions.reading.scores import Score, choose_name, latest
+from ascribe.sessions.reading.states import Choice
 from ascribe.sessions.reading.traces import seconds
 from ascribe.sessions.tables import session_rewards
 from ascribe.sessions.tasks import Questions
@@ -34,29 +36,44 @@ from ascribe.steps.problems import Problem, ProblemKind, TableError, counted, on
 
 FIRST = 3
 """Records of a file that are looked at to see its format: the first may be about the others."""
+MOST_WORDS = 12
+"""Unknown outcomes that an error names."""
 RewardsOf = Literal["call", "session"]
 """What the rewards of a log belong to."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class How:
-    """How to read sessions where a file leaves it open; see ``import_parts``."""
+    """How to read sessions where a file leaves it open; see ``SessionOptions``."""
 
     form: str | None = None
     group: str | None = None
     reward: str | None = None
+    state: Choice | None = None
     rewards: RewardsOf | None = None
     copies: Literal["all", "once"] = "all"
     crashed: Literal["count", "drop"] = "count"
     skip_bad: bool = False
     same_task: bool = False
+    messages: str | None = None
+    actions: str | None = None
+    observations: str | None = None
+    session: str | None = None
+    version: str | None = None
+    outcome_map: Mapping[str, float] | None = None
     unrewarded: bool = False
-    fields: Fields = field(default_factory=Fields)
+
+    @cached_property
+    def fields(self) -> Fields:
+        """The fields that were named."""
+        names = ("messages", "actions", "observations", "reward", "session", "version")
+        named = {name: getattr(self, name) for name in names}
+        return Fields(**named, task=self.group, outcomes=self.outcome_map or {})
 
     @property
     def asked(self) -> Format | None:
         """The format that was asked for, if any: by its name, or by the fields of messages."""
-        if self.fields.messages or self.fields.actions:
+        if self.messages or self.actions:
             return replace(named("fields"), reads=self.fields)
         return None if self.form is None else named(self.form)
 
@@ -239,7 +256,7 @@ def _refusal(bad: Sequence[_Bad], good: int, given: Sequence[Path], how: How) ->
         return only.error
     if not good and all(each.reason in ("another format", "no record") for each in bad):
         first = next((each.first for each in bad if each.first), None)
-        return error(f"{one_line(given[0])} holds no session of a known format", first)
+        return error(f"{one_line(given[0])} holds no session of a known format", first, given[0])
     names = ", ".join(f"{one_line(each.path.name, 60)} ({each.reason})" for each in bad[:5])
     more = f" and {len(bad) - 5:,} more" if len(bad) > 5 else ""
     why = f"; the first says: {one_line(only.error.problems[0].detail, 200)}" if only.error else ""
@@ -339,9 +356,23 @@ class Reader:
                         records = open_sessions.pop(name)
                     yield self._conversations(self._unique(records))
                 except TableError as problem:
+                    if isinstance(problem, UnknownOutcomeError) and not self.how.skip_bad:
+                        raise self._with_others(problem, files) from problem
                     self._leave_out(problem, len(records))
                     self.unread |= {each.place() for each in records}
             progress((number + 1) / len(files))
+
+    def _with_others(
+        self, problem: UnknownOutcomeError, files: Sequence[Path]
+    ) -> UnknownOutcomeError:
+        """The error for an unknown outcome, with the other unknown ones of all files."""
+        name = self.how.reward or problem.reward.field
+        values = (at(each, name).value for file in files for each in self.records(file, again=True))
+        texts = {one_line(v, 40): None for v in values if isinstance(v, str) and v.strip()}
+        known = self.how.outcome_map or {}
+        others = [each for each in texts if worth(each, known) is None and number_of(each) is None]
+        others = [each for each in others if each != problem.word][:MOST_WORDS]
+        return UnknownOutcomeError(problem.reward, problem.word, others)
 
     def _survey(self, files: Sequence[Path]) -> Counter[Hashable]:
         """How many records each session has; decides what rewards belong to, from all of them."""
@@ -450,28 +481,32 @@ class Reader:
             conversations = list(form.reads(record if form.session is None else records))
         if how.group is not None:
             name = self._named(records, how.group, required=True).name()
-            conversations = [replace(each, group=name, task=None) for each in conversations]
+            conversations = [changed(each, group=name, task=None) for each in conversations]
         if form.session is not None:
             conversations = self._rewarded(conversations, records)
         elif how.reward is not None and not isinstance(form.reads, Fields):
             value = self._named(records, how.reward)
             reward = self._number(value) if value else None
-            conversations = [replace(e, reward=reward, rewards=None) for e in conversations]
+            conversations = [changed(e, reward=reward, rewards=None) for e in conversations]
         elif self.csv is None:
             self._check_field(conversations, record)
         if how.rewards == "call":
             steps = [(each, each.extra.get("rewards")) for each in conversations]
-            conversations = [replace(e, reward=None, rewards=r) if r else e for e, r in steps]
+            conversations = [changed(e, reward=None, rewards=r) if r else e for e, r in steps]
         unsure = next((e.extra["unsure"] for e in conversations if "unsure" in e.extra), None)
         if unsure and how.reward is None and self.csv is None:
             raise unsure
-        names = {"trajectory": how.fields.session, "version": how.fields.version}
+        names = {"trajectory": how.session, "version": how.version}
         given: dict[str, Any] = {
             name: self._named(records, path, required=True).name()
             for name, path in names.items()
             if path
         }
-        conversations = [changed(each, path=record.file, **given) for each in conversations]
+        beside = _called(record)
+        conversations = [
+            changed(each, path=record.file, extra={**each.extra, "called": beside}, **given)
+            for each in conversations
+        ]
         for each in conversations[:1]:
             for what, path in each.extra.get("fields", {}).items():
                 self.balance.fields.setdefault(what, Counter())[path] += 1
@@ -509,7 +544,7 @@ class Reader:
             if named or self.seen.isdisjoint(names):
                 break
             conversations = [
-                replace(each, trajectory=f"{each.trajectory}{mark}") for each in conversations
+                changed(each, trajectory=f"{each.trajectory}{mark}") for each in conversations
             ]
         self.seen.update((f"{each.group}/{each.trajectory}",) for each in conversations)
         return conversations
@@ -517,7 +552,7 @@ class Reader:
     def _number(self, value: Record) -> float:
         """The number of a reward, which may be a word."""
         words = isinstance(value.value, str) and (
-            self.how.fields.outcomes or self.form.score is Record.number
+            self.how.outcome_map or self.form.score is Record.number
         )
         return self.how.fields.number(value) if words else self.form.score(value)
 
@@ -550,21 +585,25 @@ class Reader:
         snapshots = all(map(self.form.snapshots, records))
         if silent or snapshots or not self.of_calls:
             given = [score for _, score in found.values()]
-            times = [_time(score, records[place]) for place, score in found.values()]
-            if None not in times:  # some exports have the latest first
+            differ = len({score.value for score in given}) > 1
+            times = [_time(score, records[place]) for place, score in found.values() if differ]
+            if differ and None not in times:  # some exports have the latest first
                 order = sorted(range(len(given)), key=lambda n: times[n] or 0.0)
                 given = [given[n] for n in order]
             values = [score.value for score in given]
             added = self.of_calls and not snapshots
             reward = None if not values else sum(values) if added else values[-1]
             return [changed(each, reward=reward) for each in conversations]
-        last: dict[Hashable, int] = {}
+        last: dict[Hashable, tuple[int, int]] = {}
         for number, each in enumerate(conversations):
-            if each.steps:
+            if each.steps and "steps" in each.extra:
+                rows = each.extra["steps"].items()
+                last |= {("place", place): (number, step) for place, step in rows}
+            elif each.steps:
                 place = each.extra["record"]
                 trace = session_and_trace(records[place], self.form)[1]
                 names = [("id", each.id), ("place", place), ("trace", trace)]
-                last |= {name: number for name in names if name[1] is not None}
+                last |= {name: (number, -1) for name in names if name[1] is not None}
         steps = [[0.0] * len(each.steps) for each in conversations]
         for target, (place, score) in found.items():
             trace = session_and_trace(records[place], self.form)[1]
@@ -574,10 +613,18 @@ class Reader:
                 how = f"{option('rewards', 'session')} takes the last one for the session's"
                 detail = "its session has different rewards, and this one belongs to no response"
                 raise records[place].error(detail, hint=how)
-            steps[owner][-1] += score.value
+            conversation, step = owner
+            steps[conversation][step] += score.value
         if not found:
             return list(conversations)
         return [changed(each, rewards=own) for each, own in zip(conversations, steps, strict=True)]
+
+
+def _called(record: Record) -> dict[str, str]:
+    """What may name the task of a record that has no name for it."""
+    found = {name: record.value.get(name) for name in ("index", "idx", "name", "id")}
+    found["its folder"] = record.file.parent.name
+    return {name: str(value) for name, value in found.items() if isinstance(value, int | str)}
 
 
 def session_and_trace(record: Record, form: Format) -> tuple[Hashable, Hashable]:
@@ -608,7 +655,7 @@ def _time(score: Score, record: Record) -> float | None:
     if score.time is not None:
         return score.time
     with suppress(TableError):  # a time in another form
-        return seconds(next(filter(None, map(record.get, TIMES)), replace(record, value=None)))
+        return seconds(next(filter(None, map(record.get, TIMES)), record.of(None)))
     return None
 
 
@@ -638,10 +685,12 @@ class Sessions:
         What is left out is counted.
         """
         if self.how.same_task:
-            conversations = [replace(each, task=each.group) for each in conversations]
+            conversations = [changed(each, task=each.group) for each in conversations]
         if self.unrewarded is None:
             rewarded = any(e.reward is not None or e.step_rewards() for e in conversations)
             self.unrewarded = self.how.unrewarded and not rewarded
+        if source := self.questions.name(conversations):
+            self.balance.fields.setdefault("task", Counter())[source] += len(conversations)
         conversations = self.questions.rename(conversations)
         self.balance.split = self.questions.split
         sessions: dict[tuple[str, str], list[Conversation]] = {}

@@ -7,7 +7,7 @@ anything is unpacked. Whatever is wrong is reported with the file, the line and 
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from json import JSONDecodeError
 from math import isfinite
@@ -81,6 +81,11 @@ class Record:
         except ValueError as error:
             raise self.error(one_line(error, 300)) from error
 
+    def of(self, value: Any, field: str | None = None) -> "Record":
+        """Another value at this place."""
+        place = self.field if field is None else field
+        return Record(value, self.path, self.line, place, self.beside, self.key, self.member)
+
     def get(self, name: str) -> "Record":
         """The entry with this name, or the dotted path of one; a null if there is none."""
         value = self.value
@@ -102,7 +107,7 @@ class Record:
     def get_key(self, name: str) -> "Record":
         """The entry with this very name, which may have dots; a null if there is none."""
         field = f"{self.field}.{name}" if self.field else name
-        return replace(self, value=self.mapping().get(name), field=field)
+        return self.of(self.mapping().get(name), field)
 
     def __bool__(self) -> bool:
         return self.value is not None
@@ -232,7 +237,13 @@ def parse(record: Record) -> Record:
 
 # Messages.
 
-ROLES = {"developer": "system", "function": "tool"}
+ROLES = {
+    "developer": "system",
+    "function": "tool",
+    "human": "user",
+    "environment": "tool",
+    **dict.fromkeys(("model", "ai", "bot", "gpt", "agent"), "assistant"),
+}
 """Other names of OpenAI's roles."""
 
 
@@ -249,26 +260,32 @@ def message(record: Record, *, sampled: bool = True) -> Message:
         if role in ("system", "user", "tool") or (role == "assistant" and sampled):
             return {"role": role, "content": value["content"]}
     with record.refusing():
-        check_form(value)
+        check_form({**value, "role": ROLES[value["role"]]} if _is_other(value) else value)
     role = ROLES.get(value["role"], value["role"])
     text, reasoning = content(record.get("content"))
-    if role == "assistant" and not text and record.get("refusal"):
+    if role == "assistant" and not text and value.get("refusal") is not None:
         text = content(record.get("refusal"))[0]
     converted: Message = {"role": role, "content": text}
-    if role == "tool" and (call := record.get("tool_call_id")):
-        converted["tool_call_id"] = call.name()
+    if role == "tool" and value.get("tool_call_id") is not None:
+        converted["tool_call_id"] = record.get("tool_call_id").name()
     if role != "assistant":
         return converted
     for name in ("reasoning_content", "reasoning"):
-        if record.get(name):
+        if value.get(name) is not None:
             reasoning = content(record.get(name))[0]
     if reasoning:
         converted["reasoning_content"] = reasoning
     if calls := calls_of(value):
         converted["tool_calls"] = [tool_call(*call) for call in calls]
-    if not sampled or record.get("weight").value == 0:
+    if not sampled or value.get("weight") == 0:
         converted["role"] = "demonstration"
     return converted
+
+
+def _is_other(value: Mapping[str, Any]) -> bool:
+    """Whether a role has another name than those of OpenAI, which are checked as they are."""
+    role = value.get("role")
+    return isinstance(role, str) and role not in ("developer", "function") and role in ROLES
 
 
 def content(record: Record) -> tuple[str, str]:

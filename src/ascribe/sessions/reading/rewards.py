@@ -2,12 +2,12 @@
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 
 from ascribe.sessions.copies import said
-from ascribe.sessions.messages import Conversation
+from ascribe.sessions.messages import Conversation, changed
 from ascribe.steps.balance import Balance
 from ascribe.steps.errors import InputError
 from ascribe.steps.problems import Problem, ProblemKind, TableError, one_line
@@ -89,7 +89,7 @@ class SessionRewards:
         words = hash(tuple(map(said, conversation.messages)))
         if row is None and (shared is None or (shared.line, words) in self.words):
             self.missing[name] = None
-            return replace(conversation, reward=None, rewards=None)
+            return changed(conversation, reward=None, rewards=None)
         row = row or shared
         assert row is not None
         self.words.add((row.line, words))
@@ -98,7 +98,7 @@ class SessionRewards:
             names = f"{one_line(owner, 80)!r} and {one_line(name, 80)!r}"
             raise self.error(f"line {row.line} names {names}", hint="write GROUP/SESSION there")
         group = conversation.group if row.group is None else row.group
-        return replace(conversation, group=group, reward=row.reward, rewards=None)
+        return changed(conversation, group=group, reward=row.reward, rewards=None)
 
     def check(self, balance: Balance) -> None:
         """Count the rewards without a session; ``TableError`` if no session has a reward."""

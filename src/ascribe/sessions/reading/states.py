@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from ascribe.groups.canonical import NOISE
-from ascribe.groups.keys import StateKey, keyed, propose
+from ascribe.groups.keys import StateKey, keyed, propose, shows_noise
 from ascribe.sessions.messages import State
 from ascribe.steps.arrays import Ints
 from ascribe.steps.hints import page
@@ -35,16 +35,23 @@ class ChosenState:
         best: the one that ``auto`` takes.
         alone: share of the steps that are alone in their state, for each choice that was measured.
         key: what cleans observations.
-        full: the key that ``propose`` gives, with counters and lists.
-        texts: the steps with their observations, if a key was proposed.
+        texts: the steps with their observations, if a key may help.
+        known: the key that ``propose`` gives, if it was needed already.
     """
 
     state: Choice
     best: Choice
     alone: Mapping[Choice, float]
     key: StateKey
-    full: StateKey
     texts: StepTable | None
+    known: StateKey | None
+
+    @cached_property
+    def full(self) -> StateKey:
+        """The key that ``propose`` gives, with counters and lists."""
+        if self.texts is None:
+            return StateKey()
+        return propose(self.texts) if self.known is None else self.known
 
     @cached_property
     def proposed(self) -> tuple[StateKey, float]:
@@ -101,19 +108,20 @@ def choose(
     """
     choices = dict[Choice, StepTable](tables.items())
     texts = tables.get("observation")
-    full, measured = StateKey(), None
+    full, measured = None, None
     if texts is not None and (state == "cleaned" or (len(tables) > 1 and alone(texts) > CLOSE)):
         if key is None:
-            full, measured = propose(texts), texts
+            measured = texts
             # A counter may count pages that differ, and an order may matter: these are left to
-            # whoever knows the texts.
-            key = StateKey(tuple(rule for rule in full.rules if rule in NOISE))
+            # whoever knows the texts. So the rest of the key can wait until it is asked for.
+            full = propose(texts) if shows_noise(texts) else None
+            key = StateKey(tuple(each for each in full.rules if each in NOISE) if full else ())
         if key != StateKey() or state == "cleaned":
             choices["cleaned"] = replace(texts, state=keyed(texts.state, key))
     shares = {choice: alone(choices[choice]) for choice in CHOICES if choice in choices}
     best = _best(choices, shares)
     chosen = state or best
-    return choices[chosen], ChosenState(chosen, best, shares, key or StateKey(), full, measured)
+    return choices[chosen], ChosenState(chosen, best, shares, key or StateKey(), measured, full)
 
 
 def _best(tables: Mapping[Choice, StepTable], shares: Mapping[Choice, float]) -> Choice:

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
@@ -218,7 +218,7 @@ def chat(record: Record, role: str) -> list[Message]:
     if isinstance(record.value, dict):
         record = next(filter(None, map(record.get, INSIDE)), record)
     if not isinstance(record.value, list):
-        record = replace(record, value=[record.value])
+        record = record.of([record.value])
     items = record.items()
     if items and isinstance(items[0].value, list):
         items = items[0].items()  # of a batch, the only one
@@ -240,9 +240,7 @@ def _one(record: Record, role: str) -> Record:
     if isinstance(record.value, dict) and record.get("message"):
         record = record.get("message")
     if isinstance(record.value, str):
-        return replace(record, value={"role": role, "content": record.value})
+        return record.of({"role": role, "content": record.value})
     if record.mapping().keys() & {"role", "type", "lc"}:
         return record
-    return replace(
-        record, value={"role": role, "content": record.get("text").value, **record.value}
-    )
+    return record.of({"role": role, "content": record.get("text").value, **record.value})

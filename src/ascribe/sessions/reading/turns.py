@@ -4,20 +4,24 @@ In a team each speaker is an agent.
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ascribe.sessions.messages import calls_of
 from ascribe.sessions.reading.chats import converted
+from ascribe.sessions.reading.names import worth
 from ascribe.sessions.reading.records import Message, Record, canonical, tool_call
 
 ALIASES = {
     **dict.fromkeys(("user", "human", "customer", "client", "instruction", "question"), "user"),
+    **dict.fromkeys(("user_message", "user_input", "human_message", "task_start", "task"), "user"),
     **dict.fromkeys(("assistant", "ai", "bot", "gpt", "model", "chatbot", "llm"), "assistant"),
     **dict.fromkeys(("assistant_message", "aimessage", "agent", "response"), "assistant"),
+    **dict.fromkeys(("llm_response", "llm_output", "llm_call", "model_response"), "assistant"),
+    **dict.fromkeys(("model_output", "agent_message", "ai_message", "policy"), "assistant"),
     **dict.fromkeys(("tool", "function", "observation", "environment", "env", "ipython"), "tool"),
     **dict.fromkeys(("tool_result", "tool_response", "function_response", "terminal"), "tool"),
+    **dict.fromkeys(("tool_output", "tool_message", "function_result", "env_response"), "tool"),
     **dict.fromkeys(("system", "developer", "demonstration"), "system"),
 }
 SPEAKERS = ("role", "from", "speaker", "author", "sender", "source", "type", "agent", "name")
@@ -29,11 +33,18 @@ ACTION = (
 ARGUMENTS = ("action_input", "tool_input", "arguments", "args", "parameters", "kwargs", "input")
 OBSERVATION = (
     *("observation", "obs", "tool_output", "tool_response", "tool_result", "env_response"),
-    *("result", "environment", "feedback", "output", "user", "prompt", "state"),
+    *("result", "environment", "feedback", "output", "user", "prompt", "state", "response"),
+    *("stdout", "returned", "env_output", "execution_result", "observed", "input"),
 )
 THOUGHT = ("thought", "thoughts", "reasoning", "rationale", "reasoning_content")
-TURN = (*SPEAKERS[:5], *ACTION[:6])
+SAID = {*CONTENTS, "tool_calls"}
+TURN = (*SPEAKERS[:5], *ACTION[:9])
 """Fields of which a turn has one."""
+KINDS = ("type", "event", "kind", "event_type", "source")
+"""What says the kind of an event, if not who speaks."""
+DATA = ("data", "payload", "body")
+"""What an event says, if it is an object."""
+SPOKEN = {*SPEAKERS, *CONTENTS}
 NO_AGENT = re.compile(
     r".*(terminal|executor|environment|proxy|human)\w*|user|tool|system|customer|admin", re.I
 )
@@ -46,8 +57,8 @@ def is_turn(value: Any) -> bool:
         return len(value) == 2 and isinstance(value[1], str)
     if not isinstance(value, dict):
         return False
-    spoken = value.keys() & {*SPEAKERS} and value.keys() & {*CONTENTS, "tool_calls"}
-    return bool(spoken) or any(value.get(name) is not None for name in ACTION)
+    spoken = not (value.keys().isdisjoint(SPEAKERS) or SAID.isdisjoint(value))
+    return spoken or any(value.get(name) is not None for name in ACTION) or is_event(value)
 
 
 def messages_of(turns: Record) -> list[Message]:
@@ -58,12 +69,16 @@ def messages_of(turns: Record) -> list[Message]:
     for each in turns.items():
         if isinstance(each.value, list):
             each = _pair(each)  # noqa: PLW2901 (the same turn)
+        elif is_event(each.value):
+            messages += _event(each)
+            continue
         speaker = _speaker(each)
         if speaker is None:
             messages += _step(each)
             continue
         role = ALIASES.get(speaker.lower().replace(" ", "_"))
-        name = each.get("name").value if isinstance(each.get("name").value, str) else None
+        called = each.value.get("name")
+        name = called if isinstance(called, str) else None
         unknown |= role is None
         if role is None or (role == "assistant" and name is None and speaker != "assistant"):
             name = re.sub(r"\s*\(.*\)$", "", speaker)
@@ -94,6 +109,67 @@ def _team(
         yield from ((place, n, True) for place, role, n in said if n and role == "assistant")
 
 
+def is_event(value: Any) -> bool:
+    """Whether a turn says what kind of event it is, and the rest in an object of its own."""
+    return (
+        isinstance(value, dict)
+        and "role" not in value
+        and isinstance(_first(value, KINDS), str)
+        and isinstance(_first(value, DATA), dict)
+        and not _first(value, DATA).keys() & {"content", "role"}
+    )
+
+
+def kind_of(value: Any) -> str:
+    """The kind of an event."""
+    return str(_first(value, KINDS))
+
+
+def _first(value: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((value[name] for name in names if value.get(name) is not None), None)
+
+
+def _event(event: Record) -> list[Message]:
+    """What an event says; nothing if its kind is none of a session's turns."""
+    role = ALIASES.get(kind_of(event.value).lower())
+    data = _first(event.value, DATA)
+    if role is None or not data:
+        return []
+    if role == "assistant" and _first(data, ACTION[:8]) is not None:
+        return _step(event.of(data))
+    names = (*CONTENTS, *OBSERVATION) if role == "assistant" else (*OBSERVATION, *CONTENTS)
+    said = _first(data, names)
+    return [{"role": role, "content": canonical(data if said is None else said)}]
+
+
+def left_out(turns: Record) -> list[str]:
+    """The kinds of events that are none of a session's turns."""
+    kinds = {kind_of(each) for each in turns.value if is_event(each)}
+    return sorted(kind for kind in kinds if kind.lower() not in ALIASES)
+
+
+def acts(turn: Record) -> bool:
+    """Whether a turn has an action, and so is a step."""
+    value = turn.value
+    if not isinstance(value, dict):
+        return bool(value) and ALIASES.get(str(value[0]).lower()) == "assistant"
+    speaker = kind_of(value) if is_event(value) else _speaker(turn)
+    return speaker is None or ALIASES.get(speaker.lower().replace(" ", "_")) == "assistant"
+
+
+def step_rewards(turns: Record, messages: Sequence[Message]) -> list[float | None] | None:
+    """The rewards of steps, if they have some and each is a turn."""
+    found = [
+        worth(
+            _first(each.value, ("reward", "step_reward")) if isinstance(each.value, dict) else None
+        )
+        for each in turns.items()
+        if acts(each)
+    ]
+    steps = sum(each["role"] == "assistant" for each in messages)
+    return found if len(found) == steps and any(each is not None for each in found) else None
+
+
 def agents_of(messages: Sequence[Message]) -> dict[str, Any]:
     """Who acts, as fields of a conversation: one agent, or that of each step of a team."""
     names = [each.get("name") for each in messages if each["role"] == "assistant"]
@@ -105,7 +181,7 @@ def agents_of(messages: Sequence[Message]) -> dict[str, Any]:
 def _pair(turn: Record) -> Record:
     """A role and a text as a message."""
     role, text = turn.value if len(turn.value) == 2 else (None, None)
-    return replace(turn, value={"role": role, "content": text})
+    return turn.of({"role": role, "content": text})
 
 
 def _speaker(turn: Record) -> str | None:
@@ -116,7 +192,7 @@ def _speaker(turn: Record) -> str | None:
         if name == "author" and isinstance(said, dict):
             said = said.get("role")
         known = name in SPEAKERS[:5] or (isinstance(said, str) and said.lower() in ALIASES)
-        if known and isinstance(said, str) and value.keys() & {*CONTENTS, "tool_calls"}:
+        if known and isinstance(said, str) and not SAID.isdisjoint(value):
             return said
     if isinstance(turn.value.get("message"), dict):
         return _speaker(turn.get("message"))
@@ -145,19 +221,20 @@ def _plain(turn: Record, role: str) -> Record:
         said = said.get("text", canonical(said))
     if isinstance(said, int | float):
         said = canonical(said)
-    known = {key: each for key, each in value.items() if key not in (*SPEAKERS, *CONTENTS)}
-    spoken = role if role != "system" else "system"
-    return replace(turn, value={**known, "role": spoken, "content": said})
+    known = {key: each for key, each in value.items() if key not in SPOKEN}
+    return turn.of({**known, "role": role, "content": said})
 
 
 def _step(step: Record) -> list[Message]:
     """What was done and what was observed, in the order of the fields."""
     value = step.mapping()
     done = next(name for name in ACTION if value.get(name) is not None)
-    seen = next((n for n in OBSERVATION if n != done and value.get(n) is not None), None)
+    named = done in ACTION[:9]  # so that what has the name of arguments is no observation
+    shows = (name for name in OBSERVATION if name != done and not (named and name in ARGUMENTS))
+    seen = next((name for name in shows if value.get(name) is not None), None)
     turn: Message = {"role": "assistant", "content": ""}
     action = value[done]
-    arguments = next((value[name] for name in ARGUMENTS if value.get(name) is not None), None)
+    arguments = _first(value, ARGUMENTS) if named else None
     if isinstance(action, str) and isinstance(arguments, dict | list):
         turn["tool_calls"] = [tool_call(action, arguments)]
     elif isinstance(action, str):
@@ -168,7 +245,7 @@ def _step(step: Record) -> list[Message]:
             turn["tool_calls"] = [tool_call(*call) for call in calls]
         except ValueError:
             turn["content"] = canonical(action)
-    thought = next((value[n] for n in THOUGHT if isinstance(value.get(n), str)), None)
+    thought = next((value[n] for n in (*THOUGHT, "text") if isinstance(value.get(n), str)), None)
     if thought:
         turn["reasoning_content"] = thought
     if seen is None:

@@ -66,8 +66,6 @@ OF_REWARDS = ("reward", "frac_reward")
 
 EPISODE_HOOKS = {
     "_compute_loss": ("model", "inputs"),
-    "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
-    "_metrics": (),
     "_dist": (),
 }
 """Private names of ``GRPOTrainer`` besides those of ``AscribeTrainer``."""
@@ -222,7 +220,6 @@ class EpisodeTrainer(AscribeTrainer):
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **options: Any) -> Any:
         """As AscribeTrainer's; environments are closed at the end."""
-        self._metrics["train"].clear()  # of a run that was interrupted
         try:
             return super().train(resume_from_checkpoint, **options)
         finally:
@@ -327,9 +324,12 @@ class EpisodeTrainer(AscribeTrainer):
                 logprobs[row][at : at + len(step.sample.logprobs)] = step.sample.logprobs
         texts = [""] * len(played.prompts)
         self._played = (*vars(played).values(), texts, logprobs, {}, None, [])
+        metrics = self._metrics["train"]
+        own = {name: [*metrics[name]] for name in metrics if name.startswith(OF_REWARDS)}
         batch = self._scored_by_trl([{"prompt": ""} for _ in texts])
-        for name in [name for name in self._metrics["train"] if name.startswith(OF_REWARDS)]:
-            del self._metrics["train"][name]
+        for name in [name for name in metrics if name.startswith(OF_REWARDS)]:
+            del metrics[name]
+        metrics.update(own)
         return batch
 
     def _generated_by_trl(self, prompts: list[Any]) -> Any:  # noqa: ARG002 (they are played)
@@ -419,7 +419,7 @@ class EpisodeTrainer(AscribeTrainer):
         columns: Mapping[str, Floats] | None = None,
     ) -> LocalRollout:
         """What this process sends to the others."""
-        if self.dump_dir is None or not self._training:
+        if self.dump_dir is None or not self.model.training:
             local = replace(local, trajectories=tuple(map(without_texts, local.trajectories)))
         return LocalRollout(groups, local, vectors, columns or {})
 

@@ -1,4 +1,4 @@
-"""Three processes over gloo that credit shares of a batch, against one that credits everything."""
+"""Three processes over gloo that credit a batch together, against one that has all of it."""
 
 import multiprocessing
 import os
@@ -13,7 +13,8 @@ import pytest
 pytest.importorskip("trl", reason="needs the extra trl")
 
 from ascribe import recipe
-from ascribe.engines.trl.shares import credit_shares
+from ascribe.engines.metrics import credit_metrics
+from ascribe.engines.trl.turns import credit_gathered
 from ascribe.steps.table import StepTable
 from tests.engines import trl_toys as toys
 
@@ -57,18 +58,15 @@ def table(episodes: range) -> StepTable:
     return StepTable.from_dicts(rows)
 
 
-def credited(name: str, rank: int, episodes: range) -> tuple[Any, Any, Any]:
+def credited(name: str, episodes: range) -> tuple[Any, Any, Any]:
     """The credit of a process that played these episodes."""
-    local = table(episodes)
-    numbers = np.array([int(group.rpartition("/")[2]) for group in local.group.values])
-    owner = (numbers * SIZE // len(episodes))[local.group.codes]
     # Told by the process that has the end of the group.
     failed = {"0/1": "bad_turn_rewards"} if 11 in episodes else {}
-    done, advantage, metrics = credit_shares(
-        local, owner, RECIPES[name], "drop", rank=rank, failed=failed
-    )
-    history = None if done.credit is None else done.credit.history
-    return advantage, metrics, (sorted(set(done.table.group.texts())), history)
+    local = table(episodes)
+    done, advantage = credit_gathered(local, RECIPES[name], "drop", failed=failed)
+    assert done.credit is not None
+    carried = sorted(set(done.table.group.texts())), done.credit.history
+    return advantage, credit_metrics(done), carried
 
 
 def work(rank: int, port: int, folder: str) -> None:
@@ -80,11 +78,11 @@ def work(rank: int, port: int, folder: str) -> None:
     os.environ |= {"LOCAL_WORLD_SIZE": str(RANKS)}
     PartialState(cpu=True)
     episodes = range(rank * ROWS, (rank + 1) * ROWS)
-    told = {name: credited(name, rank, episodes) for name in RECIPES}
+    told = {name: credited(name, episodes) for name in RECIPES}
     (Path(folder) / str(rank)).write_bytes(pickle.dumps(told))
 
 
-def test_shares_have_the_bits_of_the_whole(tmp_path: Path) -> None:
+def test_each_process_has_the_bits_of_one(tmp_path: Path) -> None:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
@@ -92,20 +90,15 @@ def test_shares_have_the_bits_of_the_whole(tmp_path: Path) -> None:
     runs = [start(target=work, args=(rank, port, str(tmp_path))) for rank in range(RANKS)]
     for run in runs:
         run.start()
-    alone = {name: credited(name, 0, range(RANKS * ROWS)) for name in RECIPES}
+    alone = {name: credited(name, range(RANKS * ROWS)) for name in RECIPES}
     for run in runs:
         run.join(timeout=120)
     assert [run.exitcode for run in runs] == [0] * RANKS
     shares = [pickle.loads((tmp_path / str(rank)).read_bytes()) for rank in range(RANKS)]
-    for name, (advantage, metrics, (groups, history)) in alone.items():
-        assert groups == ["0/0", "0/2"]
+    for name, (advantage, metrics, carried) in alone.items():
+        assert carried[0] == ["0/0", "0/2"]
         assert metrics["ascribe/dropped_groups"] == 2
         assert np.abs(advantage).max() > 0.1
         parts = [share[name] for share in shares]
         np.testing.assert_array_equal(np.concatenate([part[0] for part in parts]), advantage)
-        for _, told, (_, carried) in parts:
-            assert told == pytest.approx(metrics, rel=1e-12)
-            assert carried == history
-        each = [part[2][0] for part in parts]
-        whole = name in ("online", "batch")
-        assert each == ([groups] * 3 if whole else [["0/0"], ["0/2"], []])
+        assert [part[1:] for part in parts] == [(metrics, carried)] * RANKS
