@@ -1,5 +1,6 @@
 """How the conversations of a session are linked, and by what evidence."""
 
+import gc
 import time
 from dataclasses import replace
 from typing import Any
@@ -332,12 +333,20 @@ def test_linking_takes_linear_time(shape: str) -> None:
 
     def seconds(count: int) -> float:
         calls = session(count)
-        start = time.process_time()
-        link(calls)
-        return time.process_time() - start
+        gc.collect()
+        gc.disable()  # its passes over what earlier tests left are not the linking's
+        try:
+            start = time.process_time()
+            link(calls)
+            return time.process_time() - start
+        finally:
+            gc.enable()
 
-    seconds(100)
-    assert seconds(8000) < 60 * max(seconds(500), 0.01)  # squared: 256 times
+    def best(count: int) -> float:  # another process only ever adds time
+        return min(seconds(count) for _ in range(3))
+
+    best(100)
+    assert best(8000) < 60 * max(best(500), 0.01)  # squared: 256 times
 
 
 def test_any_calls_in_any_order_become_one_forest() -> None:
