@@ -77,8 +77,10 @@ def test_commands_have_a_verb_and_an_object() -> None:
     calls = read_calls(table([said("SELECT * FROM t", "<action>go to  hall</action>")]))
     assert list(calls.tools) == ["select", "go"]
     assert [each.arguments for each in calls.calls] == ["* FROM t", "to hall"]
-    chat = [said(*(f"word{k} and more" for k in range(101)))]
-    assert not read_calls(table(chat)).calls, "the first words of messages are no tools"
+    prose = [f"word{k} and more" for k in range(101)]
+    assert not read_calls(table([said(*prose)])).calls, "the first words of messages are no tools"
+    slips = [said(*["go on"] * 2000, *prose)]
+    assert "go" in read_calls(table(slips)).tools, "a few slips are no messages"
 
 
 def test_refused_and_again() -> None:

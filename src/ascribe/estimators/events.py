@@ -40,10 +40,10 @@ from ascribe.estimators.base import Standardising
 from ascribe.estimators.credit import Credit, Explanation, Reason, Sentence
 from ascribe.groups.events import (
     MOST_ERRORS,
-    MOST_VERBS,
     Calls,
     Usual,
     Written,
+    are_commands,
     by_content,
     digests,
     folds_of,
@@ -235,7 +235,7 @@ def settle_all(found: Sequence[Found], over: Over) -> tuple[list[str], Layout]:
         ids.update({name: 1 + several for name, several in loads(str(each["ids"])).items()})
         if int(each["kind"]) == min(kinds):
             uses.update(loads(str(each["tools"])))
-    too_many = min(kinds) == 1 and (2 in kinds or len(uses) > MOST_VERBS)
+    too_many = min(kinds) == 1 and not are_commands(uses.values())
     tools, names = _columns_for(Counter() if too_many else uses, MOST_TOOLS)
     versions, many = _columns_for(sizes, MOST_VERSIONS)
     asked = {"kind": -1 if too_many else min(kinds), "tools": tools, "versions": versions}

@@ -49,8 +49,9 @@ RESULT = "\n\ntool: "
 """What begins a later result of a tool in an observation."""
 TOLD = ("user: ", "system: ", "developer: ", "demonstration: ")
 """What begins an observation that is no result."""
-MOST_VERBS = 100
-"""Actions without calls are commands if there are at most so many first words."""
+MOST_VERBS, COMMANDS = 100, 0.95
+"""Actions without calls are commands if there are at most so many first words, or if so many that
+recur begin at least this share of the actions: a few slips of a model make no prose."""
 MOST_ERRORS = 8
 """Errors of a session are counted up to this number."""
 SHORT = 20
@@ -114,7 +115,7 @@ class Written(NamedTuple):
         calls: the distinct calls; None where other tasks cannot change it.
         ids: what looks like a generated id, and whether several trajectories write it.
         sessions: number of sessions.
-        kind: 0 for tool calls, 1 if tools are the first words of actions, 2 if these are too many.
+        kind: 0 for tool calls, 1 if tools are the first words of actions.
     """
 
     place: Ints
@@ -136,6 +137,9 @@ def read_calls(table: StepTable) -> Calls:
         TableError: if the rows of the table cannot be put in order.
     """
     written = read_written(table)
+    if written.kind == 1 and not are_commands(np.bincount(written.tool).tolist()):
+        none = (values[:0] for values in written[:6])
+        written = Written(*none, [], {}, written.sessions, 1)
     return settled(written, {each for each, several in written.ids.items() if several})
 
 
@@ -145,9 +149,9 @@ def read_written(table: StepTable) -> Written:
     texts: Objects = table.action.values
     present = np.bincount(steps.action[steps.action >= 0], minlength=texts.size) > 0
     made = [written_calls(t) if used else () for t, used in zip(texts, present, strict=True)]
-    kind = 0
-    if not any(made):
-        made, kind = _commands(texts, present)
+    kind = 0 if any(made) else 1
+    if kind == 1:
+        made = [_command(t) if used else () for t, used in zip(texts, present, strict=True)]
     count = np.array([*map(len, made), 0], dtype=np.int64)  # the last one: a missing action
     called = [call for of_text in made for call in of_text]
     tools = Coded.encode([call.name for call in called])
@@ -198,14 +202,16 @@ def generated(call: Call) -> list[str]:
     return ID.findall(call.arguments) if len(call.arguments) > SHORT else []
 
 
-def _commands(texts: Objects, present: Bools) -> tuple[list[tuple[Call, ...]], int]:
-    """The first word and the rest of each text; nothing if there are too many first words."""
-    made: list[tuple[Call, ...]] = []
-    for text, used in zip(texts, present, strict=True):
-        verb, _, rest = (tag_body(text) or "" if used else "").partition(" ")
-        made.append((Call(verb.lower(), rest),) if verb else ())
-    verbs = {call.name for of_text in made for call in of_text}
-    return (made, 1) if len(verbs) <= MOST_VERBS else ([()] * len(made), 2)
+def _command(text: str) -> tuple[Call, ...]:
+    """The first word and the rest of a text."""
+    verb, _, rest = (tag_body(text) or "").partition(" ")
+    return (Call(verb.lower(), rest),) if verb else ()
+
+
+def are_commands(uses: Collection[int]) -> bool:
+    """Whether actions are commands, by how many of them begin with each first word."""
+    recurring = sorted(each for each in uses if each > 1)[-MOST_VERBS:]
+    return len(uses) <= MOST_VERBS or sum(recurring) >= COMMANDS * sum(uses)
 
 
 def _refused(table: StepTable, called: Bools) -> Bools:
