@@ -138,8 +138,9 @@ def read_calls(table: StepTable) -> Calls:
     """
     written = read_written(table)
     if written.kind == 1 and not are_commands(np.bincount(written.tool).tolist()):
-        none = (values[:0] for values in written[:6])
-        written = Written(*none, [], {}, written.sessions, 1)
+        none, no = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.bool_)
+        tools = np.array([], dtype=object)
+        written = Written(none, none, none, none, no, tools, [], {}, written.sessions, 1)
     return settled(written, {each for each, several in written.ids.items() if several})
 
 
