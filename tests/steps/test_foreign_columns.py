@@ -98,8 +98,8 @@ def test_the_name_that_was_meant_is_offered(table: Path, rows: list[dict[str, ob
     file = write_jsonl(table.with_name("own.jsonl"), own)
     result = run("check", file)
     assert result.exit_code == 1
-    assert "no column step or reward; did you mean turn for step?" in result.stderr
-    assert "--column reward=score" in result.stderr
+    assert "did you mean turn for step, scores for reward?" in result.stderr
+    assert "name yours with --column step=turn --column reward=scores" in result.stderr
     wrong = run("check", file, "--column", "step=turn", "--column", "reward=scores2")
     assert wrong.exit_code == 1
     assert "no column 'scores2' (for reward): did you mean scores?" in wrong.stderr

@@ -74,7 +74,7 @@ SYNONYMS = {
     "step": ("turn", "t", "timestep", "step_id", "index"),
     "state": ("observation", "obs", "prompt", "context"),
     "action": ("response", "completion", "output", "act"),
-    "reward": ("score", "rewards", "return", "r"),
+    "reward": ("score", "reward", "return", "r"),
 }
 """What files call the columns that every table must have."""
 
@@ -838,19 +838,25 @@ def _guessing(names: Collection[str], start: int = 0) -> Iterator[None]:
     except TableError as error:
         missing = [name for name in REQUIRED_COLUMNS if name not in names]
         others = [name for name in names if name not in KNOWN_COLUMNS]
+        own = [name for name in names if name not in REQUIRED_COLUMNS]
         guesses = {}
         for name in missing:
-            known = [other for other in others if other.lower() in SYNONYMS[name]]
+            known = [other for other in own if other.lower().removesuffix("s") in SYNONYMS[name]]
             if known or (known := get_close_matches(name, others, 1)):
                 guesses[name] = known[0]
         meant = ", ".join(f"{own} for {name}" for name, own in guesses.items())
         plain = {name: own for name, own in guesses.items() if own.isidentifier()}
         named = "".join(" " + option("columns", {name: own}) for name, own in plain.items())
-        hint = f"; did you mean {meant}?{named}" if guesses else ""
+        hint = f"; did you mean {meant}?" if guesses else ""
         if {"messages", "conversations"} & set(names) and "step" in missing:
             hint = "; conversations are read from JSON lines: write one on a line, then import them"
+        to_add = [name for name in missing if name not in guesses]
+        todo = [f"add {' and '.join(to_add)}"] if to_add else []
+        todo += [f"name yours with{named}"] if named else []
+        if to_add == ["group"]:
+            todo += [f"or take what a session begins with for its task: {option('form', 'rows')}"]
         raise TableError(
-            replace(problem, detail=f"{problem.detail}{hint}")
+            replace(problem, detail=f"{problem.detail}{hint}", hint=", ".join(todo))
             if problem.kind is ProblemKind.MISSING_COLUMN
             else replace(problem, rows=problem.rows + start)
             for problem in error.problems
