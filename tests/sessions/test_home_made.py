@@ -214,11 +214,176 @@ def structs_of_parquet(folder: Path) -> Path:
     return folder / "a.parquet"
 
 
+def steps(key: tuple[str, int]) -> list[dict[str, Any]]:
+    return [
+        {"observation": see, "action": act} for see, act in zip(seen(key), ACTS[key], strict=True)
+    ]
+
+
+def about(key: tuple[str, int]) -> dict[str, Any]:
+    return {"task": key[0], "model": f"m-{key[1]}b", "reward": REWARDS[key]}
+
+
+def columns_of_pandas(folder: Path) -> Path:
+    rows = [about(key) | {"messages": chat(key)} for key in KEYS]
+    return dump(
+        folder / "a.json", {n: {f"{k}": row[n] for k, row in enumerate(rows)} for n in rows[0]}
+    )
+
+
+def table_of_rows(folder: Path) -> Path:
+    rows = [
+        [f"{k}", n, *e.values(), *about(k).values()] for k in KEYS for n, e in enumerate(steps(k))
+    ]
+    names = ["run_id", "step", "observation", "action", *about(KEYS[0])]
+    return dump(folder / "a.table.json", {"columns": names, "data": rows})
+
+
+def cells_of_python(folder: Path) -> Path:
+    return dump_csv(folder / "a.csv", [about(key) | {"messages": chat(key)} for key in KEYS])
+
+
+def steps_with_numbers(folder: Path) -> Path:
+    keyed = {k: {f"{n}_{i}": v for i, e in enumerate(steps(k)) for n, v in e.items()} for k in KEYS}
+    return dump(folder / "a.json", [about(key) | {"trajectory": keyed[key]} for key in KEYS])
+
+
+def tuples_of_gym(folder: Path) -> Path:
+    last = {key: len(ACTS[key]) - 1 for key in KEYS}
+    rows = [
+        {
+            "env_id": k[0],
+            "episode": [[*e.values(), REWARDS[k] * (n == last[k])] for n, e in enumerate(steps(k))],
+        }
+        for k in KEYS
+    ]
+    return dump(folder / "a.json", rows)
+
+
+def rewards_beside_actions(folder: Path) -> Path:
+    rows = [
+        {"env_id": k[0], "actions": ACTS[k], "observations": seen(k), "dones": [0] * len(ACTS[k])}
+        | {"goal": TASKS[k[0]], "rewards": [0.0] * (len(ACTS[k]) - 1) + [REWARDS[k]]}
+        for k in KEYS
+    ]
+    return dump_lines(folder / "a.jsonl", rows)
+
+
+def one_text_of_thoughts(folder: Path) -> Path:
+    def text(key: tuple[str, int]) -> str:
+        after = [*seen(key)[1:], "the end"]
+        told = zip(ACTS[key], after, strict=True)
+        return "".join(f"\nThought: so\nAction: {act}\nObservation: {see}" for act, see in told)
+
+    rows = [about(k) | {"question": TASKS[k[0]], "scratchpad": text(k)} for k in KEYS]
+    return dump_lines(folder / "a.jsonl", rows)
+
+
+def one_text_of_speakers(folder: Path) -> Path:
+    def text(key: tuple[str, int]) -> str:
+        names = {"user": "Human", "assistant": "Assistant"}
+        return "\n\n".join(f"{names[turn['role']]}: {turn['content']}" for turn in chat(key))
+
+    return dump_lines(folder / "a.jsonl", [about(k) | {"transcript": text(k)} for k in KEYS])
+
+
+def pairs_of_what_was_said(folder: Path) -> Path:
+    rows = [about(k) | {"history": [*map(list, zip(seen(k), ACTS[k], strict=True))]} for k in KEYS]
+    return dump_lines(folder / "a.jsonl", rows)
+
+
+def rows_of_two_sides(folder: Path) -> Path:
+    pairs = [(k, n, e) for k in KEYS for n, e in enumerate(steps(k))]
+    rows = [
+        {"conversation_id": f"{k}", "turn": n, "user": e["observation"], "assistant": e["action"]}
+        | about(k)
+        for k, n, e in pairs
+    ]
+    return dump_csv(folder / "a.csv", rows)
+
+
+def events_by_time(folder: Path) -> Path:
+    kinds = {"user": "user_message", "assistant": "llm_response"}
+    logs = [
+        [
+            ("start", {"task": k[0]}),
+            *((kinds[e["role"]], {"text": e["content"]}) for e in chat(k)),
+            ("tool_result", {"success": True}),
+            ("end", {"success": bool(REWARDS[k])}),
+        ]
+        for k in KEYS
+    ]
+    rows = [
+        {"ts": 9 * at + place, "session_id": f"{place}", "type": log[at][0], "payload": log[at][1]}
+        for at in range(max(map(len, logs)))
+        for place, log in enumerate(logs)
+        if at < len(log)
+    ]
+    return dump_lines(folder / "a.jsonl", rows[::-1])
+
+
+def a_folder_for_each(folder: Path) -> Path:
+    for number, key in enumerate(KEYS):
+        own = folder / f"{number}"
+        own.mkdir()
+        dump(own / "meta.json", about(key))
+        turns = chat(key)
+        dump_lines(own / "chat.jsonl", turns) if number % 2 else dump(own / "chat.json", turns)
+    return folder
+
+
+def rounds_of_a_task(folder: Path) -> Path:
+    rounds = by_task(lambda key: {"dialogue": chat(key), "score": REWARDS[key], "max_score": 10})
+    return dump(folder / "a.json", [{"task": t, "rounds": own} for t, own in rounds.items()])
+
+
+def calls_with_an_input(folder: Path) -> Path:
+    rows = [
+        {"session": f"{k}", "input": chat(k)[:place], "output": chat(k)[place]["content"]}
+        | about(k)
+        for k in KEYS
+        for place in range(1, len(chat(k)), 2)
+    ]
+    return dump_lines(folder / "a.jsonl", rows)
+
+
+def keys_of_models(folder: Path) -> Path:
+    runs = {
+        f"m-{n}b": [
+            {"qid": t, "goal": TASKS[t], "log": chat((t, n)), "won": REWARDS[t, n]} for t in TASKS
+        ]
+        for n in (0, 1)
+    }
+    return dump(folder / "a.json", {"day": 1, "results": runs})
+
+
+def lists_of_models(folder: Path) -> Path:
+    models = [
+        {
+            "name": f"m-{n}b",
+            "tasks": [
+                {"id": t, "runs": [{"log": chat((t, n)), "score": REWARDS[t, n]}]} for t in TASKS
+            ],
+        }
+        for n in (0, 1)
+    ]
+    return dump(folder / "a.json", {"models": models})
+
+
+OTHERS = (
+    *(columns_of_pandas, table_of_rows, cells_of_python, steps_with_numbers, tuples_of_gym),
+    *(rewards_beside_actions, one_text_of_thoughts, one_text_of_speakers, pairs_of_what_was_said),
+    *(rows_of_two_sides, events_by_time, a_folder_for_each, rounds_of_a_task),
+    *(calls_with_an_input, keys_of_models, lists_of_models),
+)
+
+
 LOGS = (
     *(lists_under_tasks, attempts_under_tasks, tasks_with_attempts, rollouts_of_a_line),
     *(rows_of_messages, rows_of_steps, calls_with_a_request, steps_with_results),
     *(commands_with_outputs, lists_beside_each_other, rewards_of_steps, events_with_data),
     *(folders_of_tasks, structs_of_parquet),
+    *OTHERS,
 )
 
 
@@ -260,10 +425,117 @@ def _first(imported: Imported) -> np.ndarray:
         (lists_beside_each_other, "observations", "obs (each before its action)"),
         (events_with_data, "messages", "events (without metrics)"),
         (folders_of_tasks, "task", "its folder"),
+        (tuples_of_gym, "messages", "episode (as observation, action, reward)"),
+        (rewards_beside_actions, "reward", "rewards"),
+        (one_text_of_speakers, "messages", "transcript (as a text, each message after who speaks)"),
+        (rounds_of_a_task, "reward", "score (as it is; max_score is 10)"),
     ],
 )
 def test_a_guess_is_said(tmp_path: Path, write: Callable[[Path], Path], what: str, taken: str):
     assert [*import_files([write(tmp_path)]).balance.fields[what]] == [taken]
+
+
+VERSIONS = (columns_of_pandas, table_of_rows, a_folder_for_each, keys_of_models, lists_of_models)
+
+
+@pytest.mark.parametrize("write", VERSIONS, ids=lambda each: each.__name__)
+def test_who_acted_is_found(tmp_path: Path, write: Callable[[Path], Path]):
+    assert import_files([write(tmp_path)]).balance.versions == {"m-0b": 2, "m-1b": 2}
+
+
+def test_numbered_runs_and_parts_are_no_versions(tmp_path: Path):
+    for names in (("run_0", "run_1"), ("train", "test")):
+        runs = {name: [{"goal": g, **result(KEYS[0])} for g in "ab"] for name in names}
+        assert not import_files([dump(tmp_path / "a.json", runs)]).balance.versions
+
+
+def test_single_answers_are_sessions(tmp_path: Path):
+    rows = [{"prompt": "Add.", "responses": ["2", "3"], "rewards": [1, 0]}]
+    assert [*returns(import_files([dump(tmp_path / "a.json", rows)])).values()] == [[0.0, 1.0]]
+    rows = [
+        {
+            "task_id": "t",
+            "completion": str(n),
+            "passed": n > 0,
+            "result": "passed" if n else "failed",
+        }
+        for n in (0, 1)
+    ]
+    assert returns(import_files([dump(tmp_path / "b.json", rows)])) == {"t": [0.0, 1.0]}
+
+
+def test_calls_of_tools_are_no_sessions(tmp_path: Path):
+    rows = [
+        {"session_id": f"{n}", "name": "go", "input": {"to": k}, "output": "there", "score": n}
+        for n in (0, 1)
+        for k in (1, 2)
+    ]
+    path = dump_lines(tmp_path / "a.jsonl", rows)
+    table = import_files([path], state="observation").table
+    assert (table.trajectory.values.size, len(table)) == (2, 4)
+    assert table.state.texts()[1] == "tool: there"
+    rows = [{"session_id": f"{n}", "input": "so", "output": "go", "score": n} for n in (0, 1, 1)]
+    assert import_files([dump_lines(tmp_path / "b.jsonl", rows)]).table.trajectory.values.size == 2
+
+
+CHAT = {"role": "system", "content": "Act."}, *chat(KEYS[0])
+
+
+MISLEADING = {
+    "its messages begin anew": [*CHAT, *CHAT],
+    "several episodes": [{"actions": [*"aab"], "rewards": [0, 1, 1], "dones": [0, 1, 1]}],
+    "and bonus_score says 1": [{"steps": [{"action": "a", "reward": 0}], "bonus_score": 1}],
+    "begins with the same prompt": [
+        {"run_id": "e", "messages": CHAT[:2], "response": text, "reward": 1} for text in "ab"
+    ],
+    "no event .* x, y": [{"session_id": "s", "event": k, "data": {"a": 1}} for k in "xy"],
+    "holds no session": [{"task": "t", "scratchpad": "Question: a\nAction: b\nQuestion: c\n"}],
+}
+
+
+@pytest.mark.parametrize("says", MISLEADING)
+def test_what_could_be_misread_is_refused(tmp_path: Path, says: str):
+    with pytest.raises(TableError, match=says):
+        import_files([dump_lines(tmp_path / "a.jsonl", MISLEADING[says])])
+
+
+def test_a_session_is_named_after_its_folder(tmp_path: Path):
+    names = import_files([a_folder_for_each(tmp_path)]).table.trajectory.texts()
+    assert {"mug/1", "lamp/3"} < {*names}
+
+
+def test_the_file_of_a_run_says_nothing_of_its_sessions(tmp_path: Path):
+    dump(tmp_path / "meta.json", {"score": 0.5})
+    for number, key in enumerate(KEYS):
+        dump_lines(tmp_path / f"{number}.jsonl", chat(key))
+    with pytest.raises(TableError, match="no session has a reward"):
+        import_files([tmp_path])
+    dump_csv(tmp_path / "s.csv", [{"session": f"{n}", "mark": n} for n in range(4)])
+    with command_line(), pytest.raises(TableError) as caught:
+        import_files([tmp_path])
+    assert f"perhaps --reward {tmp_path / 's.csv'}" in caught.value.problems[0].hint
+    assert import_files([tmp_path], reward=str(tmp_path / "s.csv")).table.reward.sum() == 6
+
+
+def test_a_table_of_rewards_replaces_a_damaged_one(tmp_path: Path):
+    rows = [{"id": "s", "task": "t", "messages": chat(KEYS[0]), "reward": "n/a"}]
+    path = dump(tmp_path / "a.json", rows)
+    dump_csv(tmp_path / "s.csv", [{"session": "s", "reward": 3}])
+    with pytest.raises(TableError, match="must be a number"):
+        import_files([path])
+    assert import_files([path], reward=str(tmp_path / "s.csv")).table.reward.sum() == 3
+
+
+def test_a_table_without_tasks_is_read_as_the_error_says(tmp_path: Path):
+    rows = [
+        {"trajectory": f"{n}", "step": 0, "state": "s", "action": "a", "score": n} for n in (0, 1)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    with command_line(), pytest.raises(TableError) as caught:
+        import_files([tmp_path / "a.parquet"])
+    assert caught.value.problems[0].hint.endswith("a.parquet --format rows")
+    imported = import_files([tmp_path / "a.parquet"], form="rows")
+    assert [*returns(imported).values()] == [[0.0, 1.0]]
 
 
 def test_the_input_of_a_tool_is_not_observed(tmp_path: Path):

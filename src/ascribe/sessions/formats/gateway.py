@@ -9,7 +9,8 @@ FORMAT = Format(
     "gateway",
     "model calls of a gateway",
     f"messages:list {'/'.join((*RESPONSES, *SESSIONS[:4]))}:set"
-    f" | request.messages:list {'/'.join(RESPONSES)}:set",
+    f" | request/input.messages:list {'/'.join(RESPONSES)}:set"
+    f" | input.0.role {'/'.join(RESPONSES)}:set !output:list",
     read,
     example="sessions/gateway.jsonl",
     rank=1,

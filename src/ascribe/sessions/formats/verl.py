@@ -11,6 +11,7 @@ from hashlib import blake2b
 
 from ascribe.sessions.messages import Conversation
 from ascribe.sessions.reading.format import Format
+from ascribe.sessions.reading.names import SESSIONS
 from ascribe.sessions.reading.records import Message, Record
 
 RESULTS = re.compile(
@@ -60,7 +61,7 @@ def read(record: Record) -> Iterator[Conversation]:
 FORMAT = Format(
     "verl",
     "verl rollout dump",
-    "input output score !output:list",
+    f"input output score !output:list !{'/'.join(SESSIONS[:4])}",
     read,
     example="formats/verl.jsonl",
     continued=True,

@@ -59,7 +59,9 @@ def guessed(record: Record) -> dict[str, str]:
     lists = [(path, value) for path, value in found if isinstance(value, list) and value]
     turns = [path for path, value in lists if all(map(is_turn, value[:3]))]
     acts = [path for path, value in lists if all(isinstance(each, str) for each in value)]
-    acts = [each for each in acts if ACTIONS.fullmatch(each.lower())] or acts
+    acts = [each for each in acts if ACTIONS.fullmatch(each.lower())]
+    if len({*map(_last, turns)}) > 1:
+        return {}
     options = {"messages": turns[0]} if turns else {"actions": acts[0]} if acts else {}
     if not options:
         return {}
@@ -85,11 +87,13 @@ def _read(record: Record, options: dict[str, str]) -> list[Conversation]:
 def advice(record: Record, given: Path) -> str:
     """The options for a record in which no format was recognised."""
     options = guessed(record)
+    if not options and {"trajectory", "step"} <= record.value.keys():  # a table without a group
+        options = {"form": "rows"}
     if not options:
         names = (option(name, "FIELD") for name in ("messages", "actions", "reward"))
         return f"name what its fields are: {', '.join(names)}"
     words = [option(name, path) for name, path in options.items()]
-    words += [] if "reward" in options else [option("reward", "FIELD")]
+    words += [] if options.keys() & {"reward", "form"} else [option("reward", "FIELD")]
     if not words[0].startswith("--"):
         return f"read it with {', '.join(words)}"
     return shlex.join(["ascribe", "import", str(given), *" ".join(words).split()])

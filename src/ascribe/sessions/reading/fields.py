@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ascribe.sessions.messages import Conversation, changed
+from ascribe.sessions.reading import names
 from ascribe.sessions.reading.names import (
     CONTAINER,
     LABELS,
@@ -45,6 +46,8 @@ MESSAGES = (
     *("interaction", "interactions", "interaction_history", "log", "logs", "events", "rollout"),
     *("trace", "traces", "episode", "chat_completions", "conversation_history", "full_history"),
     *("transitions", "chat_log", "message_log", "event_log", "exchanges", "actions_taken"),
+    *("intermediate_steps", "scratchpad", "agent_scratchpad", "react", "tasks_output"),
+    "contents",
 )
 ACTIONS = ("actions", "action_history", "commands", "action_list", "acts", "tool_calls")
 OBSERVATIONS = ("observations", "observation_history", "obs", "outputs", "results", "feedbacks")
@@ -61,20 +64,23 @@ TASKS = (
     *("prompt_id", "sample_id", "case_id", "test_id", "task_name", "scenario_id", "scenario"),
     *("qid", "game_id", "puzzle_id", "level_id", "issue_id", "item_id", "query_id", "task_key"),
     *("group", "task", "env_id", "game_file", "problem", "question", "query", "instruction"),
-    *("goal", "prompt", "problem_statement"),
+    *("goal", "prompt", "problem_statement", "case", "game"),
 )
-QUESTIONS = ("query", "question", "instruction", "problem_statement", "problem", "goal")
+QUESTIONS = ("query", "question", "instruction", "problem_statement", "problem", "goal", "input")
 SESSIONS = (
-    *("session_id", "session", "conversation_id", "thread_id", "trajectory_id", "rollout_id"),
-    *("dialogue_id", "dialog_id", "chat_id", "sessionId", "conversationId", "session_uuid"),
-    *("episode_id", "run_id", "simulation_id", "trace_id", "trial_id", "trial_name", "trajectory"),
-    *("trial", "rollout", "attempt", "episode", "seed", "run", "id", "uuid"),
+    *(*names.SESSIONS, *names.RUNS, "trace_id", "trajectory", "trial", "rollout", "attempt"),
+    *("seed", "run", "id", "uuid"),
 )
 VERSIONS = (
     *("model", "model_name", "agent_model", "model_name_or_path", "llm", "agent_version"),
     *("version", "policy_version", "weight_version", "policy", "agent_name", "system_name"),
-    *("agent", "checkpoint"),
+    *("agent", "checkpoint", "model_id"),
 )
+ENDS = ("terminals", "dones", "done", "terminated", "terminations", "truncations")
+"""Lists that say of each step whether an episode ends there."""
+EARNED = re.compile(r"(?!max|min|mean|avg|average).*_(reward|return|score)", re.I)
+"""What else looks like the reward of a session whose steps have rewards."""
+SLACK = 1e-6
 MARKS = re.compile(
     r"[-_.](range[-_].*|fs[-_]?\d+|run[-_]?\d+|trial[-_]?\d+|seed[-_]?\d+|part[-_]?\d+|"
     r"shard[-_]?\d+|results?|trajectories|\d{4}-\d\d-\d\d.*|\d{8,}.*)$"
@@ -130,9 +136,9 @@ class Fields:
         """The conversations of one record, with the names that were taken in their extra."""
         taken: dict[str, str] = {}
 
-        def one(what: str, names: Sequence[str], fits: Any = lambda _: True) -> Record:
+        def one(what: str, usual: Sequence[str], fits: Any = lambda _: True) -> Record:
             given = getattr(self, what)
-            found = at(record, given) if given else find(record, names, fits, what)
+            found = at(record, given) if given else find(record, usual, fits, what)
             if found:
                 taken[what] = path_of(found, record)
             return found
@@ -140,6 +146,8 @@ class Fields:
         turns = one("messages", MESSAGES, _are_turns) if not self.actions else none(record)
         if turns:
             messages = messages_of(turns)
+            if how := getattr(turns.value, "how", ""):
+                taken["messages"] += f" (as {how})"
             if left := left_out(turns):
                 taken["messages"] += f" (without {', '.join(left)})"
         elif turns := none(record) if self.actions else find(record, ACTIONS, _are_steps):
@@ -168,11 +176,15 @@ class Fields:
             messages = [{"role": "user", "content": question}, *messages]
         task = one("task", TASKS, _is_name)
         group = _short(task) if task else prompt_name(messages)
+        if not task and messages and messages[0]["role"] in ("assistant", "tool"):
+            taken["task"] = "nothing: all that begin without a prompt are one task"
         version = self._version(record, one("version", VERSIONS, _is_label))
         reward = one("reward", LABELS, self._is_reward)
-        rewards = step_rewards(turns, messages) if turns and not reward else None
-        if rewards:
-            taken["reward"] = f"the steps of {path_of(turns, record)}"
+        rewards = None if reward else self._of_steps(record, turns, messages)
+        if reward:
+            taken["reward"] += names.maximum(reward, record)
+        elif rewards:
+            taken["reward"] = f"the steps of {path_of(turns, record)}" if turns else "rewards"
         name = one("session", SESSIONS, _is_name)
         digest = blake2b(question.encode(errors="replace"), digest_size=8)
         whole = conversation(
@@ -196,6 +208,26 @@ class Fields:
         if found:
             return _short(found)
         return version_of(record) if self.named else None
+
+    def _of_steps(
+        self, record: Record, turns: Record, messages: Sequence[Message]
+    ) -> list[float | None] | None:
+        """The rewards of steps, in them or in a list beside them, unless another field differs."""
+        found = step_rewards(turns, messages) if turns else None
+        listed, steps = record.value.get("rewards"), sum(e["role"] == "assistant" for e in messages)
+        if not found and isinstance(listed, list) and len(listed) == steps:
+            ends = [e for n in ENDS if isinstance(e := record.value.get(n), list)]
+            if any(each[:-1].count(True) or each[:-1].count(1) for each in ends):
+                raise record.error("it holds several episodes", hint="write each as a record")
+            numbers = [worth(each) for each in listed]
+            found = None if None in numbers else numbers
+        total = sum(each or 0.0 for each in found or ())
+        for name, value in record.value.items() if found else ():
+            said = worth(value) if EARNED.fullmatch(name) else None
+            if said is not None and abs(said - total) > SLACK:
+                what = f"its steps earn {total:g}, and {name} says {said:g}"
+                raise record.error(what, hint=f"name the reward: {option('reward', name)}")
+        return found
 
     def _is_reward(self, value: Any) -> bool:
         return worth(value, self.outcomes) is not None

@@ -3,9 +3,11 @@
 Files are untrusted. Archives are read as streams, and the names in them are never paths.
 """
 
+import ast
 import csv
 import gzip
 import io
+import json
 import re
 import tarfile
 import zipfile
@@ -19,7 +21,8 @@ from typing import IO, Any, TypeAlias, cast
 from ascribe.sessions.reading.format import format_of
 from ascribe.sessions.reading.names import GROUPS, MODELS, SESSIONS, TRAJECTORIES, VERSIONS
 from ascribe.sessions.reading.nested import RUNS, by_task
-from ascribe.sessions.reading.records import STEPS, Record, parse_json
+from ascribe.sessions.reading.records import STEPS, Record, about_session, parse_json
+from ascribe.sessions.reading.shapes import table
 from ascribe.steps.files import read_row_groups, readable
 from ascribe.steps.lines import (
     LONGEST_LINE,
@@ -141,7 +144,10 @@ def _texts(content: bytes, kind: str, path: Path, bad: OnBad) -> Iterator[Record
     elif VALUES.search(content):
         yield from _concatenated(content, path)
     else:
-        yield from entries(parse_json(content, path))
+        found = list(entries(parse_json(content, path)))
+        if len(found) == 1 and kind_of(path.name) == kind and (about := about_session(found[0])):
+            found = [found[0].of({"metadata": about, **found[0].mapping()})]
+        yield from found
 
 
 def _parsed(content: bytes, path: Path, line: int, bad: OnBad) -> Iterator[Record]:
@@ -209,6 +215,11 @@ NAMES = {*GROUPS, *TRAJECTORIES, *SESSIONS, *VERSIONS, *MODELS}
 """Columns of names, of which 1.10 is one."""
 
 
+QUOTED = re.compile(r"[\[{]\s*[\[{]?\s*['\"]")
+"""How a list or an object begins that Python wrote."""
+LONGEST_LITERAL = 2**20
+
+
 def with_json(record: Record, *, numbers: bool = False) -> dict[str, Any]:
     """The fields of a record, with lists and objects for those that are JSON texts of such."""
     return {
@@ -225,8 +236,18 @@ def _value(text: str, numbers: bool) -> Any:
         try:
             return loads(stripped)
         except ValueError:
-            pass
+            if numbers and QUOTED.match(stripped) and len(stripped) < LONGEST_LITERAL:
+                return _literal(stripped)
     return text
+
+
+def _literal(text: str) -> Any:
+    """Lists and objects as Python writes them, such as pandas does in CSV; else the text."""
+    try:
+        value = ast.literal_eval(text)
+        return loads(json.dumps(value, allow_nan=False)) if isinstance(value, list | dict) else text
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return text
 
 
 def _rows(path: Path) -> Iterator[Record]:
@@ -270,6 +291,7 @@ def _plain(value: Any) -> Any:
 
 def entries(whole: Record) -> Iterator[Record]:
     """The records of a document: itself, its entries, or those of lists and objects in it."""
+    whole = table(whole)
     value = whole.value
     if isinstance(value, list) and not _is_chat(value):
         yield from (_as_record(each) for each in whole.items())

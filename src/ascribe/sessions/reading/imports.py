@@ -17,6 +17,7 @@ from ascribe.groups.keys import StateKey
 from ascribe.sessions.copies import Copies
 from ascribe.sessions.forest import Forest, link
 from ascribe.sessions.messages import Conversation, State
+from ascribe.sessions.reading.advice import REWARD
 from ascribe.sessions.reading.files import SUFFIXES, read_records
 from ascribe.sessions.reading.format import error, format_of, named
 from ascribe.sessions.reading.reader import (
@@ -350,7 +351,7 @@ def import_parts(
     if imported is not None:
         yield imported
     elif not parts:
-        raise _nothing(found, balance, how.reward, keys)
+        raise _nothing(found, balance, how.reward, keys, places)
 
 
 def _imported(
@@ -452,9 +453,15 @@ def is_table(path: Path) -> bool:
 
 
 def _nothing(
-    formats: Iterable[str], balance: Balance, reward: str | None, keys: Sequence[str]
+    formats: Iterable[str],
+    balance: Balance,
+    reward: str | None,
+    keys: Sequence[str],
+    places: Sequence[Path],
 ) -> TableError:
     """The error for files without a session that counts; ``keys`` are those of a record."""
+    tables = [each for place in places for each in sorted(place.rglob("*.csv"))[:1]]
+    maybe = [*(str(each) for each in tables), *(k for k in keys if REWARD.fullmatch(k.lower()))]
     titles = " and ".join(named(name).title for name in formats)
     unlabelled = balance.reasons("session").get("no reward", 0)
     if not balance.seen["session"]:
@@ -462,18 +469,19 @@ def _nothing(
     if unlabelled == balance.seen["session"] and reward is not None:
         there = f"; there are: {listed(keys)}" if keys else ""
         what = f"no session has a reward in {one_line(reward)}{there}"
-        return _without_reward(what)
+        return _without_reward(what, maybe)
     if unlabelled == balance.seen["session"]:
         return _without_reward(
-            f"no session has a reward ({counted(unlabelled, 'session')} of {titles})"
+            f"no session has a reward ({counted(unlabelled, 'session')} of {titles})", maybe
         )
     return error(f"no session of {titles} can be used: {balance.sentence}")
 
 
-def _without_reward(what: str) -> TableError:
+def _without_reward(what: str, maybe: Sequence[str]) -> TableError:
+    found = f"; perhaps {option('reward', one_line(maybe[0]))}" if maybe else ""
     hint = (
         f"name the field that holds it: {option('reward', 'FIELD')}, or a file with the columns "
-        f"session and reward: {option('reward', 'FILE.csv')}"
+        f"session and reward: {option('reward', 'FILE.csv')}{found}"
     )
     return TableError([Problem(ProblemKind.NO_CONVERSATIONS, what, hint=hint)])
 

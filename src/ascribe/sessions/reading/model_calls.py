@@ -16,24 +16,29 @@ from typing import Any
 from ascribe.sessions.messages import Conversation, changed
 from ascribe.sessions.reading import names
 from ascribe.sessions.reading.chats import RESPONSES, chat, converted
-from ascribe.sessions.reading.names import SESSIONS, usual
+from ascribe.sessions.reading.names import RUNS, SESSIONS, usual
 from ascribe.sessions.reading.nested import asked_in
 from ascribe.sessions.reading.records import Message, Record, digest
 from ascribe.sessions.reading.scores import Score
 from ascribe.sessions.reading.traces import in_session, one_group, seconds
 
-RUNS = ("trajectory_id", "rollout_id", "episode_id", "dialogue_id", "run_id")
-"""Names of sessions where calls name none."""
-
 
 def opened(record: Record) -> Iterator[Record]:
     """A call with what its request has at the top, and its response beside it."""
-    request = record.value.get("request")
-    if not isinstance(request, dict):
+    value = record.value
+    name = next((each for each in ("request", "input") if _asks(value.get(each))), "")
+    if not name or isinstance(value.get("messages"), list):
         yield record
         return
-    rest = {name: value for name, value in record.value.items() if name != "request"}
-    yield record.of({**request, **rest})
+    request = value[name] if isinstance(value[name], dict) else {"messages": value[name]}
+    yield record.of({**request, **{key: each for key, each in value.items() if key != name}})
+
+
+def _asks(request: Any) -> bool:
+    """Whether a request has messages, or is a list of them."""
+    if isinstance(request, list):
+        return bool(request) and isinstance(request[0], dict) and "role" in request[0]
+    return isinstance(request, dict) and isinstance(request.get("messages"), list)
 
 
 def session(record: Record) -> Hashable:
@@ -65,6 +70,11 @@ def snapshots(record: Record) -> bool:
 def read(records: Sequence[Record]) -> Iterator[Conversation]:
     """The calls of a session; each choice of a response is one."""
     named = _name(records[0])
+    if named and named.field in RUNS and len(records) > 1:
+        alone = [each for each in records if not _answered(each)]
+        if len(alone) > 1:
+            what = f"{alone[0].place()} of this {named.field} begins with the same prompt"
+            raise alone[1].error(what, hint="give each session an own session_id")
     name = named.name() if named else records[0].short()
     group = one_group(usual(record, names.GROUPS) for record in records)
     calls = []
@@ -96,6 +106,11 @@ def read(records: Sequence[Record]) -> Iterator[Conversation]:
                 extra["fields"] = {"session": named.field}
             calls.append(changed(call, truncated_turns=cut, extra=extra))
     yield from in_session(calls, name, group or (name.rpartition(":")[0] if named else None))
+
+
+def _answered(record: Record) -> bool:
+    """Whether a call was shown an earlier response."""
+    return any(each["role"] == "assistant" for each in chat(record))
 
 
 def _logprobs(record: Record) -> Any:

@@ -36,8 +36,15 @@ GROUPS = (
 TRAJECTORIES = ("trajectory", "trajectory_id", "rollout_id", "run_id", "id", "uuid")
 SESSIONS = (
     *("session_id", "session", "conversation_id", "thread_id"),
+    *("sessionId", "conversationId", "session_uuid", "conv_id"),
     "config.configurable.thread_id",  # of LangGraph
 )
+"""What names one session."""
+RUNS = (
+    *("trajectory_id", "rollout_id", "dialogue_id", "dialog_id", "chat_id", "episode_id"),
+    *("run_id", "episode", "trial_id", "simulation_id", "trial_name"),
+)
+"""What names a session, or a run of many."""
 REWARDS = ("reward", "final_reward", "score", "return")
 VERSIONS = ("version", "policy_version", "weight_version")
 MODELS = ("model", "model_name", "agent_model")
@@ -46,6 +53,8 @@ LABELS = (
     *("succeeded", "successful", "is_success", "is_successful", "passed", "is_passed", "pass"),
     *("correct", "is_correct", "resolved", "is_resolved", "solved", "is_solved", "outcome"),
     *("label", "won", "win", "return", "result", "status", "verdict", "grade", "final_status"),
+    *("team_reward", "episode_reward", "episode_return", "cumulative_reward", "total_score"),
+    *("overall_score", "rating"),
 )
 """Names of rewards and outcomes."""
 INNER = ("value", "score", "reward", "total", "overall", "final")
@@ -109,11 +118,16 @@ def conversation(record: Record, messages: Sequence[Message], **known: Any) -> C
         if reward and path_of(reward, record) not in REWARDS:
             taken = {"reward": path_of(reward, record)}
             reward = reward.of(worth(reward.value))
-        if isinstance(reward.value, str):
-            of_words = f"{option('form', 'fields')} {option('outcome_map', {'solved': 1})}"
-            hint = f"say what each word is worth: {of_words}"
-            raise reward.error("it must be a number, not text", hint=hint)
-        fields["reward"] = reward.optional_number()
+        try:
+            if isinstance(reward.value, str):
+                of_words = f"{option('form', 'fields')} {option('outcome_map', {'solved': 1})}"
+                hint = f"say what each word is worth: {of_words}"
+                raise reward.error("it must be a number, not text", hint=hint)
+            fields["reward"] = reward.optional_number()
+        except TableError as error:  # unless the caller has others
+            unsure, reward = {"unsure": error}, none(record)
+        if reward and (most := maximum(reward, record)):
+            taken = {"reward": f"{path_of(reward, record)}{most}"}
         rewards = record.get("rewards").items()
         fields["rewards"] = [each.optional_number() for each in rewards] or None
     if "agent" not in known:
@@ -203,7 +217,9 @@ def find(record: Record, names: Sequence[str], fits: Any, what: str = "") -> Rec
             known = (*names, *INNER) if what == "reward" and last in names else names
             known = (*NAMES, *names) if what == "task" and last in names else known
             found += [(f"{path}.{n}", inside[n]) for n in known if n in inside and fits(inside[n])]
-        other = next((where for where, value in found if value != found[0][1]), None)
+        said = [worth(v) if what == "reward" else v for _, v in found]
+        said = [v if number is None else number for number, (_, v) in zip(said, found, strict=True)]
+        other = next((f[0] for f, v in zip(found, said, strict=True) if v != said[0]), None)
         if other and what in ("messages", "reward"):
             first = found[0][0].removeprefix(".")
             raise record.error(
@@ -229,6 +245,16 @@ def find(record: Record, names: Sequence[str], fits: Any, what: str = "") -> Rec
 def path_of(found: Record, record: Record) -> str:
     """The path of a field in its record."""
     return found.field.removeprefix(record.field).removeprefix(".")
+
+
+def maximum(reward: Record, record: Record) -> str:
+    """What a record says is the most that a reward can be, which does not change it; or nothing."""
+    above, _, name = path_of(reward, record).rpartition(".")
+    inside = at(record, above).value if above else record.value
+    for most in (f"max_{name}", f"{name}_max", "max_score", "max_points", "out_of"):
+        if most != name and isinstance(inside, dict) and isinstance(inside.get(most), int | float):
+            return f" (as it is; {most} is {inside[most]:g})"
+    return ""
 
 
 def none(record: Record) -> Record:

@@ -14,15 +14,29 @@ from ascribe.sessions.reading.names import CONTAINER, EXPECTED, LABELS, MODELS, 
 from ascribe.sessions.reading.records import Record, canonical
 from ascribe.sessions.reading.turns import ALIASES, is_turn
 
+OF_VERSIONS = ("models", "agents", "systems", "policies")
+"""Lists of versions, each with its sessions."""
 RUNS = (
     *("attempts", "rollouts", "trials", "runs", "sessions", "samples", "episodes", "generations"),
     *("trajectories", "completions", "results", "candidates", "tasks", "problems", "instances"),
+    *("responses", "rounds"),
 )
 """Lists of sessions in a record."""
 OF_EACH = {*LABELS, *VERSIONS, *MODELS, *SESSIONS}
 """What a list beside the sessions may say of each, in the plural."""
 TASK_NAMES = {*TASKS} - {*QUESTIONS, "prompt"}
 DEEPEST = 4
+MODEL = re.compile(
+    r"(.*/)?(gpt|claude|llama|qwen|gemini|gemma|mistral|mixtral|deepseek|o[1-4]\b|grok|phi|kimi|glm)"
+    r".*|.*\d+b(-.*)?",
+    re.I,
+)
+"""Names of models."""
+LONGEST_NAME = 100
+PARTS = re.compile(
+    r"train.*|test.*|val.*|dev.*|won|lost|pass.*|fail.*|success.*|(in)?correct", re.I
+)
+"""Keys of parts of a log that are no versions."""
 OF_RUN = re.compile(r"(attempt|run|trial|sample|rollout|episode|seed|iter(ation)?)?[ _-]?\d*")
 """Keys that name an attempt, not a task."""
 
@@ -136,6 +150,9 @@ def by_task(whole: Record) -> Iterator[Record]:
     Those of lists are if the records of a list name no task and have one question.
     """
     value = whole.value
+    if versions := list(_by_version(whole)):
+        yield from versions
+        return
     boxes = [replace(whole.get_key(key), key=key) for key in value]
     inside = all(_holds(each.value) and not _has_session(each.value) for each in boxes)
     if inside and all(isinstance(each.value, dict) for each in boxes):
@@ -156,6 +173,41 @@ def by_task(whole: Record) -> Iterator[Record]:
     for key in lists:
         for each in whole.get_key(key).items():
             yield each.of({CONTAINER: key, **each.value})
+
+
+def _by_version(whole: Record) -> Iterator[Record]:
+    """The records under the names of versions; none if the keys are not such names."""
+    value = whole.value
+    for name in OF_VERSIONS:
+        listed = value.get(name) if isinstance(value.get(name), list) else []
+        if listed and all(isinstance(e, dict) and "name" in e and _holds(e) for e in listed):
+            for each in whole.get_key(name).items():
+                rest = {key: inside for key, inside in each.value.items() if key != "name"}
+                yield each.of({"model": each.value["name"], **rest})
+            return
+    if len(value) < 2 or not all(isinstance(each, list | dict) and each for each in value.values()):
+        return
+    if not all(len(key) <= LONGEST_NAME and MODEL.fullmatch(key) for key in value):
+        asked = [_asked(each) for each in value.values()]
+        others = any(PARTS.fullmatch(key) or OF_RUN.fullmatch(key.lower()) for key in value)
+        if others or len(asked[0]) < 2 or any(each != asked[0] for each in asked):
+            return
+    for key in value:
+        box = whole.get_key(key)
+        alone = isinstance(box.value, list) or _has_session(box.value)
+        tasks = [box] if alone else [box.get_key(task) for task in box.value]
+        for task, part in zip([""] if alone else [*box.value], tasks, strict=True):
+            for each in part.items() if isinstance(part.value, list) else [part]:
+                if isinstance(each.value, dict) and _holds(each.value):
+                    named = {"model": key} | ({CONTAINER: task} if task else {})
+                    yield each.of({**named, **each.value})
+
+
+def _asked(runs: Any) -> set[str]:
+    """What the sessions of a list ask; nothing if it holds anything else or they name versions."""
+    listed = runs if isinstance(runs, list) else []
+    whole = all(_has_session(each) and not each.keys() & {*VERSIONS, *MODELS} for each in listed)
+    return set(map(asked_in, listed)) if whole else set()
 
 
 def asked_in(value: Mapping[str, Any]) -> str:

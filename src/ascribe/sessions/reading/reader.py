@@ -21,7 +21,7 @@ from ascribe.sessions.reading.fields import Fields, UnknownOutcomeError
 from ascribe.sessions.reading.files import ARCHIVES, DOCUMENTS, SUFFIXES, OnBad, read_records
 from ascribe.sessions.reading.format import Format, error, format_of, named
 from ascribe.sessions.reading.names import TIMES, at, number_of, worth
-from ascribe.sessions.reading.records import Record
+from ascribe.sessions.reading.records import ABOUT, Record
 from ascribe.sessions.reading.rewards import SessionRewards
 from ascribe.sessions.reading.scores import Score, choose_name, latest
 from ascribe.sessions.reading.states import Choice
@@ -159,7 +159,7 @@ def find_files(
             elif (name := _read_as(each, asked, bad, documents, alone=each is path)) is not None:
                 found.setdefault(name, []).append(each)
     # Some formats keep other files beside their sessions.
-    beside = {name for form in found for name in named(form).beside}
+    beside = {*ABOUT, *(name for form in found for name in named(form).beside)}
     other = [one for one in bad if one.reason == "another format"]
     aside = [one for one in other if _is_beside(one.path, beside)]
     tables = [one for one in other if one.path.suffix in (".csv", ".tsv") and one.path not in given]
@@ -475,6 +475,7 @@ class Reader:
     def _conversations(self, records: Sequence[Record]) -> list[Conversation]:
         """The conversations of a session, or of a record, with the fields that the caller named."""
         form, how, record = self.form, self.how, records[-1]
+        self.keys = self.keys or list(records[-1].value)
         if form.family and (own := format_of(records[0], form.family)):
             self.also[own.name] = None
         with record.refusing():

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from json import JSONDecodeError
 from math import isfinite
@@ -233,6 +234,29 @@ def parse(record: Record) -> Record:
     if not isinstance(record.value, str):
         return record
     return parse_json(record.value.encode(errors="replace"), record.path, record.line, record.field)
+
+
+ABOUT = ("meta.json", "metadata.json", "info.json")
+"""Files that say of which session the only other file of their folder is."""
+
+
+def about_session(record: Record) -> dict[str, Any]:
+    """What the file about the session says that lies beside its only file; {} if there is none."""
+    folder = record.path.parent
+    path = next((folder / name for name in ABOUT if (folder / name).is_file()), None)
+    if path is None or record.member or path.is_symlink() or path == record.path:
+        return {}
+    stamp = path.stat()
+    return _about(path, record.path, stamp.st_mtime_ns, stamp.st_size)
+
+
+@lru_cache(maxsize=4)
+def _about(path: Path, beside: Path, _time: int, size: int) -> dict[str, Any]:
+    others = {each for each in path.parent.iterdir() if not each.name.startswith(".")}
+    if others != {path, beside} or size > 2**20:
+        return {}
+    value = parse_json(path.read_bytes(), path).value
+    return value if isinstance(value, dict) else {}
 
 
 # Messages.

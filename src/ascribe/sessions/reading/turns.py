@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ascribe.sessions.messages import calls_of
+from ascribe.sessions.reading import items
 from ascribe.sessions.reading.chats import converted
 from ascribe.sessions.reading.names import worth
 from ascribe.sessions.reading.records import Message, Record, canonical, tool_call
@@ -24,21 +25,35 @@ ALIASES = {
     **dict.fromkeys(("tool_output", "tool_message", "function_result", "env_response"), "tool"),
     **dict.fromkeys(("system", "developer", "demonstration"), "system"),
 }
-SPEAKERS = ("role", "from", "speaker", "author", "sender", "source", "type", "agent", "name")
+SPEAKERS = (
+    *("role", "from", "speaker", "author", "sender", "source", "type", "agent", "name", "event"),
+)
 CONTENTS = ("content", "value", "text", "message", "body", "utterance", "parts", "output", "data")
 ACTION = (
-    *("action", "command", "agent_action", "model_action", "tool_call", "tool_calls", "tool"),
-    *("tool_name", "act", "response", "model_response", "completion", "assistant", "output"),
+    *("action", "command", "agent_action", "model_action", "tool_call", "tool_calls", "cmd"),
+    *(
+        "tool",
+        "tool_name",
+        "act",
+        "response",
+        "model_response",
+        "completion",
+        "assistant",
+        "output",
+    ),
 )
-ARGUMENTS = ("action_input", "tool_input", "arguments", "args", "parameters", "kwargs", "input")
+ARGUMENTS = (
+    *("action_input", "tool_input", "tool_args", "arguments", "args", "parameters", "kwargs"),
+    "input",
+)
 OBSERVATION = (
     *("observation", "obs", "tool_output", "tool_response", "tool_result", "env_response"),
     *("result", "environment", "feedback", "output", "user", "prompt", "state", "response"),
-    *("stdout", "returned", "env_output", "execution_result", "observed", "input"),
+    *("observations", "stdout", "returned", "env_output", "execution_result", "observed", "input"),
 )
 THOUGHT = ("thought", "thoughts", "reasoning", "rationale", "reasoning_content")
 SAID = {*CONTENTS, "tool_calls"}
-TURN = (*SPEAKERS[:5], *ACTION[:9])
+TURN = (*SPEAKERS[:5], *ACTION[:10])
 """Fields of which a turn has one."""
 KINDS = ("type", "event", "kind", "event_type", "source")
 """What says the kind of an event, if not who speaks."""
@@ -63,6 +78,8 @@ def is_turn(value: Any) -> bool:
 
 def messages_of(turns: Record) -> list[Message]:
     """The messages of a list of turns."""
+    if are_items(turns.value):
+        return items.turns(turns)
     messages: list[Message] = []
     said: list[tuple[int, str, str | None]] = []  # place, role, and the name beside it
     unknown = False
@@ -88,7 +105,16 @@ def messages_of(turns: Record) -> list[Message]:
         messages += turn
     for place, name, acts in _team(said, unknown=unknown):
         messages[place] |= {"role": "assistant" if acts else "user", "name": name}
+    roles = [each["role"] for each in messages]
+    if {*roles} == {"user", "system"} and "system" in roles[roles.index("user") :]:
+        # In dialogues with a system, what it says is the response.
+        return [e | {"role": "assistant"} if e["role"] == "system" else e for e in messages]
     return messages
+
+
+def are_items(turns: Sequence[Any]) -> bool:
+    """Whether turns are items of OpenAI's Responses API, of which calls are some."""
+    return any(isinstance(e, dict) and e.get("type") == "function_call" for e in turns)
 
 
 def _team(
@@ -135,7 +161,7 @@ def _event(event: Record) -> list[Message]:
     data = _first(event.value, DATA)
     if role is None or not data:
         return []
-    if role == "assistant" and _first(data, ACTION[:8]) is not None:
+    if role == "assistant" and _first(data, ACTION[:9]) is not None:
         return _step(event.of(data))
     names = (*CONTENTS, *OBSERVATION) if role == "assistant" else (*OBSERVATION, *CONTENTS)
     said = _first(data, names)
@@ -159,6 +185,8 @@ def acts(turn: Record) -> bool:
 
 def step_rewards(turns: Record, messages: Sequence[Message]) -> list[float | None] | None:
     """The rewards of steps, if they have some and each is a turn."""
+    if are_items(turns.value):
+        return None
     found = [
         worth(
             _first(each.value, ("reward", "step_reward")) if isinstance(each.value, dict) else None
@@ -229,7 +257,7 @@ def _step(step: Record) -> list[Message]:
     """What was done and what was observed, in the order of the fields."""
     value = step.mapping()
     done = next(name for name in ACTION if value.get(name) is not None)
-    named = done in ACTION[:9]  # so that what has the name of arguments is no observation
+    named = done in ACTION[:10]  # so that what has the name of arguments is no observation
     shows = (name for name in OBSERVATION if name != done and not (named and name in ARGUMENTS))
     seen = next((name for name in shows if value.get(name) is not None), None)
     turn: Message = {"role": "assistant", "content": ""}
