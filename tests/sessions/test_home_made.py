@@ -449,6 +449,15 @@ def test_numbered_runs_and_parts_are_no_versions(tmp_path: Path):
         assert not import_files([dump(tmp_path / "a.json", runs)]).balance.versions
 
 
+CHAT = {"role": "system", "content": "Act."}, *chat(KEYS[0])
+
+
+def test_in_dialogues_with_a_system_it_acts(tmp_path: Path):
+    said = [{"speaker": who, "text": f"{who} {n}"} for n in (0, 1) for who in ("USER", "SYSTEM")]
+    path = dump_lines(tmp_path / "a.jsonl", [{"task": "t", "log": said, "success": 1}])
+    assert import_files([path]).table.action.texts() == ["SYSTEM 0", "SYSTEM 1"]
+
+
 def test_single_answers_are_sessions(tmp_path: Path):
     rows = [{"prompt": "Add.", "responses": ["2", "3"], "rewards": [1, 0]}]
     assert [*returns(import_files([dump(tmp_path / "a.json", rows)])).values()] == [[0.0, 1.0]]
@@ -478,11 +487,9 @@ def test_calls_of_tools_are_no_sessions(tmp_path: Path):
     assert import_files([dump_lines(tmp_path / "b.jsonl", rows)]).table.trajectory.values.size == 2
 
 
-CHAT = {"role": "system", "content": "Act."}, *chat(KEYS[0])
-
-
 MISLEADING = {
     "its messages begin anew": [*CHAT, *CHAT],
+    "no messages and no actions|no session": [{"task": "t", "trajectory": [["go on", "A hall."]]}],
     "several episodes": [{"actions": [*"aab"], "rewards": [0, 1, 1], "dones": [0, 1, 1]}],
     "and bonus_score says 1": [{"steps": [{"action": "a", "reward": 0}], "bonus_score": 1}],
     "begins with the same prompt": [

@@ -61,7 +61,7 @@ def read(record: Record) -> Iterator[Conversation]:
 FORMAT = Format(
     "verl",
     "verl rollout dump",
-    f"input output score !output:list !{'/'.join(SESSIONS[:4])}",
+    f"input output score !input:list !output:list !{'/'.join(SESSIONS[:4])}",
     read,
     example="formats/verl.jsonl",
     continued=True,

@@ -32,6 +32,8 @@ MODEL = re.compile(
     re.I,
 )
 """Names of models."""
+SIDES = {"input", "inputs", "output", "outputs", "request", "response"}
+"""Keys of what a model was shown and said, which are no sessions."""
 LONGEST_NAME = 100
 PARTS = re.compile(
     r"train.*|test.*|val.*|dev.*|won|lost|pass.*|fail.*|success.*|(in)?correct", re.I
@@ -65,7 +67,7 @@ def _parts(record: Record) -> Iterator[Record]:
     if lists:
         return
     runs = {k: v for k, v in value.items() if isinstance(v, dict) and _holds(v)}
-    several = len(runs) > 1 or bool(record.key)
+    several = (len(runs) > 1 or bool(record.key)) and SIDES.isdisjoint(runs)
     if runs and several and all(not isinstance(v, dict) or k in runs for k, v in value.items()):
         earned = any(name in value for name in LABELS)
         if not earned or all(v.keys() & {*LABELS} for v in runs.values()):

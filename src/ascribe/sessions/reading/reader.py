@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from ascribe.sessions.copies import Copies, better, earned
 from ascribe.sessions.messages import Conversation, changed
+from ascribe.sessions.reading.advice import values
 from ascribe.sessions.reading.fields import Fields, UnknownOutcomeError
 from ascribe.sessions.reading.files import ARCHIVES, DOCUMENTS, SUFFIXES, OnBad, read_records
 from ascribe.sessions.reading.format import Format, error, format_of, named
@@ -475,7 +476,7 @@ class Reader:
     def _conversations(self, records: Sequence[Record]) -> list[Conversation]:
         """The conversations of a session, or of a record, with the fields that the caller named."""
         form, how, record = self.form, self.how, records[-1]
-        self.keys = self.keys or list(records[-1].value)
+        self.keys = self.keys or [k for k, v in values(record) if not isinstance(v, dict | list)]
         if form.family and (own := format_of(records[0], form.family)):
             self.also[own.name] = None
         with record.refusing():

@@ -22,6 +22,8 @@ PROMPTS = ("prompt", *QUESTIONS)
 ANSWERS = ("response", "completion", "generation", "output", "prediction", "model_output")
 DONE = {*ACTION, *SPEAKERS[:5]}
 SESSIONS_OF_ROWS, NUMBERS_OF_ROWS = {*SESSIONS, *RUNS}, {*NUMBERS}
+CHATS = re.compile(r"^history$|^turns$|chat|dialog|conversation|message|exchange")
+"""Names of lists in which two sides speak."""
 NUMBERED = re.compile(r"(.*?)[ _-]?(\d{1,9})")
 REACT = re.compile(
     r"^[ \t]*(thought|action input|action|observation|final answer|question)[ \t]*\d*[ \t]*:",
@@ -55,7 +57,7 @@ def plain(value: Any, name: str = "", depth: int = DEEPEST) -> Any:
     if isinstance(value, str) and name in MESSAGES:
         return _react(value) or _spoken(value) or value
     if isinstance(value, list) and value and name in MESSAGES:
-        value = _pairs(value) or _tuples(value) or _tasks(value)
+        value = _pairs(value, name) or _tuples(value) or _tasks(value)
     if isinstance(value, list) and depth and name in SETS:
         return [plain(each, "", depth - 1) for each in value]
     return value
@@ -131,16 +133,22 @@ def _asked(asked: str, said: str) -> list[dict[str, str]]:
     return [{"role": role, "content": text} for role, text in turns if text.strip()]
 
 
-def _pairs(turns: Sequence[Any]) -> list[Any]:
-    """Pairs of a step and what it observed, or of what the user and the assistant said."""
+def _pairs(turns: Sequence[Any], name: str) -> list[Any]:
+    """Pairs of a step and what it observed, or in a chat of what the two sides said.
+
+    Other pairs of texts may be an action and its observation, or the reverse: they are no turns.
+    """
     if not all(isinstance(each, list) and len(each) == 2 for each in turns):
         return []
     if all(isinstance(done, dict) for done, _ in turns):
         return Made([{**done, "observation": seen} for done, seen in turns], "step, observation")
     texts = all(isinstance(each, str | None) for pair in turns for each in pair)
     firsts = [str(said).strip() for said, _ in turns]
-    names = any(said.lower() in ALIASES for said in firsts) or not any(" " in e for e in firsts)
-    if not texts or names or len(set(firsts)) < len(firsts):
+    if not texts or any(said.lower() in ALIASES for said in firsts):
+        return []
+    if not CHATS.search(name):
+        return [{"first": first, "second": second} for first, second in turns]
+    if not any(" " in each for each in firsts) or len(set(firsts)) < len(firsts):
         return []
     roles = ("user", "assistant")
     said = [{"role": r, "content": t} for pair in turns for r, t in zip(roles, pair, strict=True)]
