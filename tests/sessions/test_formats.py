@@ -187,7 +187,7 @@ def test_group_and_reward_are_named_by_the_caller(tmp_path: Path):
     table = import_files([path], group="meta.task", reward="meta.score.exact").table
     assert list(table.group.values) == ["sum"]
     assert table.reward.tolist() == [1.0, 0.0]
-    with pytest.raises(TableError, match="in score; there are: meta.score.exact, meta.task"):
+    with pytest.raises(TableError, match=r"there are: meta\.score\.exact, meta\.task"):
         import_files([path], reward="score")
 
 
