@@ -76,6 +76,8 @@ FREE = 0.01
 """Precision of a coefficient that credits no step."""
 SURE = 2.0
 """Standard errors above shuffled outcomes, up to which a prediction counts for nothing."""
+CACHED = 1 << 16
+"""Numbers of a block of columns, or those of one more task."""
 STEPS, CLOSE = 30, 1e-6
 """Newton steps at most, and a gain of the likelihood that ends them."""
 
@@ -289,14 +291,13 @@ def measure(kept: Kept, asked: Asked) -> Found:
     return {"total": total, "calls": segments.size(tool[known], tools)}
 
 
-def columns_of(kept: Kept, asked: Asked, held_out: int) -> Floats:
-    """The columns of each session; see ``Layout``."""
-    beyond = kept[f"unusual {held_out}"] - asked["mean"][held_out] * kept["compared"]
-    count = asked["layout"].versions
-    versions = np.eye(max(count, 1))[kept["version"] if count else 0 * kept["version"], :count]
-    size = beyond.shape[0]
-    parts = (kept["used"], beyond, beyond.sum(axis=1, keepdims=True), kept["failed"], versions)
-    return np.hstack([*parts, kept[f"wins {held_out}"], np.ones((size, 1))])
+def columns_of(kept: Kept, asked: Asked, held_out: int, of: Any) -> Floats:
+    """The columns of some sessions; see ``Layout``."""
+    beyond = kept[f"unusual {held_out}"][of] - asked["mean"][held_out] * kept["compared"][of]
+    count, version = asked["layout"].versions, kept["version"][of]
+    versions = np.eye(max(count, 1))[version if count else 0 * version, :count]
+    parts = (kept["used"][of], beyond, beyond.sum(axis=1, keepdims=True), kept["failed"][of])
+    return np.hstack([*parts, versions, kept[f"wins {held_out}"][of], np.ones((version.size, 1))])
 
 
 def climb(kept: Kept, asked: Asked) -> Found:
@@ -304,41 +305,53 @@ def climb(kept: Kept, asked: Asked) -> Found:
 
     The levels of tasks are kept with the part, and eliminated from gradient and curvature.
     """
-    found, whole = Found(), kept["task"]
+    task = np.maximum.accumulate(kept["task"])  # who takes no part is in a task, with no weight
+    first = np.flatnonzero(np.append(True, task[1:] != task[:-1]))
+    # Block by block, since a block stays in the cache of the processor.
+    cuts = np.arange(0, task.size, max(CACHED // asked["layout"].width, 1))
+    cuts = np.append(np.unique(np.searchsorted(first, cuts, side="right") - 1), first.size)
+    found, ends = Found(), np.append(first, task.size)
     for held_out, (slot, weights, move, size) in asked["at"].items():
-        train = np.flatnonzero((whole >= 0) & (asked["fold"] != held_out))
-        if not train.size:
-            continue
-        columns = columns_of(kept, asked, held_out)[train]
-        task, won = whole[train], asked["won"][train]
-        first = np.flatnonzero(np.append(True, task[1:] != task[:-1]))
-        here = task[first]
-        of = np.repeat(np.arange(here.size), np.diff(np.append(first, task.size)))
+        train = (kept["task"] >= 0) & (asked["fold"] != held_out)
         if move is not None:
             state = kept[f"state {held_out} {1 - slot}"]
             level = state[:, 0] + size * ((state[:, 2] - state[:, 3:] @ move) / state[:, 1])
         elif asked["begin"] is None:
-            level = np.zeros(here.size)
+            level = np.zeros(first.size)
         else:  # at first, that of the regression on all sessions
-            state = kept[f"state -1 {asked['begin']}"]
-            everywhere = np.unique(whole[whole >= 0])
-            level = state[np.searchsorted(everywhere, here), 0]
-        score = columns @ weights + level[of]
-        chance = 1.0 / (1.0 + np.exp(-np.clip(score, -30, 30)))
-        curve, error = chance * (1.0 - chance) + 1e-6, won - chance
-        weighted = columns * curve[:, None]
-        cross = np.add.reduceat(weighted, first)
-        of_tasks = np.add.reduceat(curve, first) + LEVEL
-        up_level = np.add.reduceat(error, first) - LEVEL * level
-        kept[f"state {held_out} {slot}"] = np.column_stack([level, of_tasks, up_level, cross])
-        fit = np.logaddexp(0.0, score) - won * score
-        found |= {
-            f"loss {held_out}": fit.sum() + 0.5 * LEVEL * (level @ level),
-            f"up {held_out}": columns.T @ error,
-            f"inner {held_out}": weighted.T @ columns - cross.T @ (cross / of_tasks[:, None]),
-            f"level {held_out}": cross.T @ (up_level / of_tasks),
-        }
+            begun = kept[f"state -1 {asked['begin']}"][:, 0]
+            level = np.where(np.logical_or.reduceat(train, first), begun, 0.0)
+        states, sums = [], [np.zeros(())] * len(SUMS)
+        for low, high in itertools.pairwise(cuts.tolist()):
+            here = slice(ends[low], ends[high])
+            columns = columns_of(kept, asked, held_out, here)
+            own = (asked["won"][here], train[here], first[low:high] - ends[low], level[low:high])
+            state, *more = _climbed(columns, weights, *own)
+            states.append(state)
+            sums = [before + each for before, each in zip(sums, more, strict=True)]
+        kept[f"state {held_out} {slot}"] = np.concatenate(states)
+        found |= {f"{name} {held_out}": each for name, each in zip(SUMS, sums, strict=True)}
     return found
+
+
+def _climbed(
+    columns: Floats, weights: Floats, won: Floats, train: Bools, first: Ints, level: Floats
+) -> tuple[Floats, ...]:
+    """The state of some tasks, whose sessions begin at ``first``, and their share of ``SUMS``."""
+    score = columns @ weights + np.repeat(level, np.diff(np.append(first, won.size)))
+    chance = 1.0 / (1.0 + np.exp(-np.clip(score, -30, 30)))
+    curve, error = train * (chance * (1.0 - chance) + 1e-6), train * (won - chance)
+    cross = np.add.reduceat(columns * curve[:, None], first)
+    of_tasks = np.add.reduceat(curve, first) + LEVEL
+    up_level = np.add.reduceat(error, first) - LEVEL * level
+    own, shared = columns * np.sqrt(curve)[:, None], cross / np.sqrt(of_tasks)[:, None]
+    return (
+        np.column_stack([level, of_tasks, up_level, cross]),
+        train @ (np.logaddexp(0.0, score) - won * score) + 0.5 * LEVEL * (level @ level),
+        columns.T @ error,
+        own.T @ own - shared.T @ shared,
+        cross.T @ (up_level / of_tasks),
+    )
 
 
 Climb = Generator[tuple[int, Floats, Floats | None, float], list[Any], Fitted]
@@ -386,7 +399,7 @@ def judge(kept: Kept, asked: Asked) -> Found:
         failing = weights[layout.refused][tool] + weights[layout.errors][kept["errors"] - 1]
         unusual[at] = (kept["held"] - asked["mean"][held_out][tool])[at]
         cost[at], error[at] = by_tool[tool[at]], np.minimum(failing[at], 0.0)
-        events = columns_of(kept, asked, held_out)[out, : layout.events]
+        events = columns_of(kept, asked, held_out, out)[:, : layout.events]
         score[out] = events @ weights[: layout.events]
     matters = calls.new & ~np.isnan(unusual) & (usual.task >= 0)[calls.session]
     value = cost * np.nan_to_num(unusual)
