@@ -325,8 +325,8 @@ def climb(kept: Kept, asked: Asked) -> Found:
         for low, high in itertools.pairwise(cuts.tolist()):
             here = slice(ends[low], ends[high])
             columns = columns_of(kept, asked, held_out, here)
-            own = (asked["won"][here], train[here], first[low:high] - ends[low], level[low:high])
-            state, *more = _climbed(columns, weights, *own)
+            own = {"first": first[low:high] - ends[low], "level": level[low:high]}
+            state, *more = _climbed(columns, weights, asked["won"][here], train[here], **own)
             states.append(state)
             sums = [before + each for before, each in zip(sums, more, strict=True)]
         kept[f"state {held_out} {slot}"] = np.concatenate(states)
@@ -335,7 +335,7 @@ def climb(kept: Kept, asked: Asked) -> Found:
 
 
 def _climbed(
-    columns: Floats, weights: Floats, won: Floats, train: Bools, first: Ints, level: Floats
+    columns: Floats, weights: Floats, won: Floats, train: Bools, *, first: Ints, level: Floats
 ) -> tuple[Floats, ...]:
     """The state of some tasks, whose sessions begin at ``first``, and their share of ``SUMS``."""
     score = columns @ weights + np.repeat(level, np.diff(np.append(first, won.size)))
