@@ -186,7 +186,7 @@ def survey(kept: Kept, table: StepTable) -> Found:
     for name in ("place", "session", "tool", "call", "refused"):
         kept[f"written {name}"] = getattr(made, name)
     depends = [
-        [call.name, call.arguments] if call and (generated(call) or "#" in call.arguments) else None
+        call if made.ids and call and (generated(call) or "#" in call.arguments) else None
         for call in made.calls
     ]
     texts, version = [], np.zeros(made.sessions, dtype=np.int64)
