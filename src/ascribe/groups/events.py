@@ -190,7 +190,8 @@ def settled(written: Written, kept: Collection[str]) -> Calls:
     made_by, pairs = segments.pairs(np.where(written.refused, -1, session), call, used.size)
     again = ~written.refused
     again[segments.first_rows(made_by, pairs)] = False
-    distinct = tuple(calls[k] or Call("", "") for k in used.tolist())
+    unknown = Call("", "")
+    distinct = tuple([calls[k] or unknown for k in used.tolist()])
     flags = (written.refused, again, written.tools, distinct, written.sessions)
     return Calls(written.place, session, written.tool, call, *flags)
 
