@@ -13,7 +13,6 @@ The stages lead from an Arrow table of plain strings to advantages: ingest codes
 looks for problems, credit runs the recipe.
 """
 
-import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +26,6 @@ from common import Figures, Work, interleaved, peak_bytes
 from ascribe import Recipe, StepTable, check, recipe
 from ascribe.estimators import GiGPO
 from ascribe.steps.files import read_table, table_from_arrow, table_to_arrow, write_table
-from ascribe.steps.table import Coded
 
 RECIPES: dict[str, Recipe] = {
     name: recipe(name) for name in ("grpo", "rloo", "dr_grpo", "reinforce_pp", "gigpo", "hgpo")

@@ -335,9 +335,9 @@ def climb(kept: Kept, asked: Asked) -> Found:
         states.append(state)
         sums = [before + each for before, each in zip(sums, more, strict=True)]
     found = Found()
-    for state, held_out, *own in zip(np.concatenate(states, axis=1), at, *sums, strict=True):
+    for state, held_out, *found_here in zip(np.concatenate(states, axis=1), at, *sums, strict=True):
         kept[f"state {held_out} {at[held_out][0]}"] = state
-        found |= {f"{name} {held_out}": each for name, each in zip(SUMS, own, strict=True)}
+        found |= {f"{name} {held_out}": each for name, each in zip(SUMS, found_here, strict=True)}
     return found
 
 
