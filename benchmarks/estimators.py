@@ -13,7 +13,6 @@ The stages lead from an Arrow table of plain strings to advantages: ingest codes
 looks for problems, credit runs the recipe.
 """
 
-import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +26,6 @@ from common import Figures, Work, interleaved, peak_bytes
 from ascribe import Recipe, StepTable, check, recipe
 from ascribe.estimators import GiGPO
 from ascribe.steps.files import read_table, table_from_arrow, table_to_arrow, write_table
-from ascribe.steps.table import Coded
 
 RECIPES: dict[str, Recipe] = {
     name: recipe(name) for name in ("grpo", "rloo", "dr_grpo", "reinforce_pp", "gigpo", "hgpo")
@@ -49,7 +47,6 @@ def main() -> None:
         middle = sizes[-1] if figures.quick else MILLION
         shuffled(figures, tables[middle], middle)
         way_in(figures, tables[middle], middle)
-        of_events(figures)
 
 
 def groups(rows: int) -> int:
@@ -137,40 +134,6 @@ def way_in(figures: Figures, table: StepTable, size: int) -> None:
         case = f"{stage}, {size:,} rows"
         figures.emit(case, "cpu_seconds", measured.cpu, "s", "lower", goals.get(stage))
         figures.emit(case, "wall_seconds", measured.wall, "s", "lower")
-
-
-def conversations(groups: int, size: int = 8, turns: int = 50) -> StepTable:
-    """Steps of agents that talk and call tools, as in logs of real agents.
-
-    Every other step is a message that occurs once. The others call one of 12 tools, and half of
-    these calls are made by several attempts at the task; one in twenty is refused.
-    """
-    rng, count = np.random.default_rng(0), groups * size * turns
-    table = common.steps(groups, lengths=(turns, turns), texts=False)
-    group, called = table.group.codes, rng.random(count) < 0.5
-    order = np.where(rng.random(count) < 0.5, rng.integers(0, 8, count), 8 + np.arange(count))
-    actions, states = [], []
-    for row, (task, tool, number) in enumerate(
-        zip(group.tolist(), rng.integers(0, 12, count).tolist(), order.tolist(), strict=True)
-    ):
-        arguments = {"order": f"#W{number:07d}", "task": task, "items": ["1", "2"]}
-        call = json.dumps({"name": f"tool_{tool}", "arguments": arguments})
-        actions.append(call if called[row] else f"{common.WORDS} {row}")
-        told = "tool: Error: not found" if rng.random() < 0.05 else "tool: found"
-        states.append(f"{told} {row} {common.WORDS}")
-    return replace(table, action=Coded.encode(actions), state=Coded.encode(states))
-
-
-def of_events(figures: Figures) -> None:
-    """Credit by events of one iteration: 16 groups of 8 trajectories of 50 steps."""
-    table = conversations(16)
-    works = {
-        "events": credit(table, recipe("events", shuffles=0)),
-        "events, with the comparison with shuffled outcomes": credit(table, recipe("events")),
-    }
-    for name, measured in interleaved(works, rounds=5).items():
-        goal = 0.05 if name == "events" else None
-        figures.emit(f"{name}, 6,400 rows", "cpu_seconds", measured.cpu, "s", "lower", goal)
 
 
 def plain_strings(table: StepTable) -> pa.Table:

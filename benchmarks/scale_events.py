@@ -6,12 +6,16 @@ Each task is a task of a log of real agents that has 8 attempts or more, with 8 
 its digits other than 0 changed for others. Calls are then as usual in their task as in the log, and
 not the same in two tasks. ``ascribe credit --recipe events`` runs in one process and 2 GiB, with
 one thread for matrices, since threads that wait for a shared core count as CPU time. The exponent
-is that of CPU seconds by sessions, between two sizes. The logs lie in the folder ``real`` of
-``ASCRIBE_TEST_DATA``. Archives stay in ``--folder``, and a run that was killed goes on there.
+is that of CPU seconds by sessions, between two sizes. One iteration of training is credited in
+memory: 16 tasks of 8 sessions of 50 steps, attempts at real tasks one after the other. The logs lie
+in the folder ``real`` of ``ASCRIBE_TEST_DATA``. Archives stay in ``--folder``, and a run that was
+killed goes on there.
 """
 
+import itertools
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,10 +25,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import scale
 
+from ascribe import StepTable, recipe
 from ascribe.sessions.reading import import_files
 
 LOGS = ("tau2_airline", "tau_bench_retail", "tau_bench_checked")
 ATTEMPTS, TASKS_OF_FILE = 8, 1000
+GROUPS, STEPS = 16, 50
 TEXTS = ("state", "action")
 
 
@@ -34,6 +40,7 @@ def main() -> None:
     place = {"type": Path, "help": "where to keep archives"}
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     with common.Figures("scale_events", sessions=sizes, folder=place) as figures:
+        iteration(figures)
         sessions = [1000, 3000] if figures.quick else figures.options.sessions
         with tempfile.TemporaryDirectory() as folder:
             kept, spent = figures.options.folder or Path(folder), list[tuple[int, float]]()
@@ -52,6 +59,33 @@ def main() -> None:
                 figures.emit(case, "wall", wall, "s", better="lower")
                 figures.emit(case, "peak", peak / 2**30, "GiB", goal=2.0, better="lower")
             figures.emit_exponents(spent, "{first:,} to {last:,} sessions")
+
+
+def iteration(figures: common.Figures) -> None:
+    """Credit of one iteration, without the comparison with shuffled outcomes and with it."""
+    tasks, rows = real_tasks(), list[dict[str, Any]]()
+    for task in range(GROUPS):
+        attempts: list[list[dict[str, Any]]] = [[] for _ in range(ATTEMPTS)]
+        for number in itertools.count(1000 * task):
+            if min(map(len, attempts)) >= STEPS:
+                break
+            for row in varied(tasks, number).to_pylist():
+                attempts[int(row["trajectory"].rpartition("/")[2])].append(row)
+        for attempt, given in enumerate(attempts):
+            names = {"group": f"{task}", "trajectory": f"{task}/{attempt}", "terminated": False}
+            kept = [row | names | {"step": step} for step, row in enumerate(given[:STEPS])]
+            rows += [*kept[:-1], kept[-1] | {"terminated": True}]
+    table = StepTable.from_dicts(rows)
+    works = {
+        f"{name}, {len(rows):,} rows": common.Work(lambda: replace(table), made)
+        for name, made in (
+            ("one iteration", recipe("events", shuffles=0)),
+            ("one iteration with shuffled outcomes", recipe("events")),
+        )
+    }
+    for case, measured in common.interleaved(works, rounds=9).items():
+        goal = None if "shuffled" in case else 0.05
+        figures.emit(case, "cpu", measured.cpu, "s", goal=goal, better="lower")
 
 
 def real_tasks() -> list[list[pa.Table]]:

@@ -23,12 +23,13 @@ from ascribe.archives import (
 )
 from ascribe.archives.partition import ArchiveParts, keys_of
 from ascribe.archives.places import Place, open_archive
-from ascribe.cli import app
+from ascribe.cli import app, decisions
+from ascribe.decisions import find_decisions
 from ascribe.estimators.assign import assign
 from ascribe.estimators.credit import credit_arrays, credit_columns
 from ascribe.reports import picture
 from ascribe.steps.check import check
-from ascribe.steps.files import read, read_parts, table_to_arrow, write
+from ascribe.steps.files import Rollouts, read, read_parts, table_to_arrow, write
 from ascribe.steps.problems import ProblemKind, TableError
 from ascribe.steps.table import KNOWN_COLUMNS
 from tests.estimators.test_events import sessions
@@ -312,6 +313,50 @@ def test_events_are_fitted_to_all_parts(
             )
         else:
             assert column.equals(known)
+
+
+def in_files(folder: Path, columns: dict[str, Any], count: int) -> Path:
+    """The rows in no order, in so many files."""
+    folder.mkdir()
+    whole = pa.table(columns)
+    whole = whole.take(np.random.default_rng(count).permutation(whole.num_rows))
+    ends = np.linspace(0, whole.num_rows, count + 1).astype(int).tolist()
+    for number in range(count):
+        part = whole.slice(ends[number], ends[number + 1] - ends[number])
+        pq.write_table(part, folder / f"{number:02d}.parquet", row_group_size=40 + 9 * count)
+    return folder
+
+
+@pytest.mark.parametrize("count", [1, 4, 16])
+@pytest.mark.parametrize("memory", [1 << 30, 700_000])
+def test_findings_of_an_archive_are_those_of_its_tasks_in_any_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, memory: int
+):
+    columns = conversations()
+    source = in_files(tmp_path / "in", columns, count)
+    rollouts, rows, size = sample_archive(source, memory, KNOWN_COLUMNS.__contains__)
+    assert (rows.size == size) == (memory == 1 << 30)
+    tasks = {*rollouts.table.group.texts()}
+    alone = in_files(tmp_path / "alone", columns, 1)
+    assert tasks == {
+        *sample_archive(alone, memory, KNOWN_COLUMNS.__contains__)[0].table.group.values
+    }
+    chosen = np.flatnonzero([name in tasks for name in columns["group"]])
+    assert rows.size == chosen.size
+    table = StepTable.from_columns(columns).take(chosen)
+    known = find_decisions(Rollouts(table, pa.table({}), pa.table({})))
+    assert known.findings
+    assert find_decisions(rollouts).as_dict() == known.as_dict()
+
+    monkeypatch.setattr(decisions, "sample_archive", partial(sampled_within, memory))
+    shown = CliRunner().invoke(app, ["decisions", str(source), "--json"])
+    found = json.loads(shown.stdout)
+    assert found["decisions"] == json.loads(json.dumps(known.as_dict()["decisions"]))
+    assert ("A sample: " in found["notes"][0]) == (rows.size < size) if found["notes"] else True
+
+
+def sampled_within(memory: int, source: Path, _: int, wanted: Any, **sessions: Any) -> Any:
+    return sample_archive(source, memory, wanted, **sessions)
 
 
 @pytest.mark.parametrize("after", [0, 7, 25])

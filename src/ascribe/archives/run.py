@@ -42,7 +42,7 @@ from ascribe.estimators.credit import Credit, Reason, credit_arrays, credit_colu
 from ascribe.estimators.diagnostics import Diagnosis, added, diagnosis, sums
 from ascribe.estimators.events import Asked, EventCredit, Fit, Found, cut_sessions
 from ascribe.sessions.reading import CHECKED_COLUMNS, SessionOptions, check_carried, is_table
-from ascribe.steps.arrays import Brief
+from ascribe.steps.arrays import Bools, Brief, Ints
 from ascribe.steps.balance import Balance
 from ascribe.steps.check import CheckReport, check, join_problems
 from ascribe.steps.errors import InputError
@@ -52,13 +52,14 @@ from ascribe.steps.files import (
     as_written,
     is_credit_column,
     table_from_arrow,
+    table_to_arrow,
     unknown_note,
     without_unused,
 )
 from ascribe.steps.hints import option
 from ascribe.steps.problems import Problem, ProblemKind, TableError
 from ascribe.steps.select import OnProblem, select
-from ascribe.steps.table import KNOWN_COLUMNS, StepTable
+from ascribe.steps.table import KNOWN_COLUMNS, Coded, StepTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -358,19 +359,32 @@ def pass_task(what: tuple[Any, Asked, dict[int, Asked], str], job: Job, number: 
 
 
 def survey_task(job: Job, number: int) -> None:
-    """Keep what the passes over a part need, and write what other parts must know."""
+    """Keep what the passes over a part and its credit need, and write what other parts must know.
+
+    Credit needs no text, only which texts are equal.
+    """
     assert isinstance(job.recipe, EventCredit)
     arrow, rows = gather(job.archive, job.work, number, job.parts.count)
     found: Found = {}
     if rows.size:
         with suppress(TableError):  # which the credit of the part says again
             table = table_from_arrow(arrow)
-            keep = select(table, job.on_problem, group_size=job.group_size).keep
+            keep, result = _selected(job, table, rows)
             if keep.any():
-                table = table if keep.all() else table.take(keep)
-                found = job.recipe.survey(Stored(job.work, number), table)
-                found["iterations"] = [each for each, _, _ in table.iterations()]
+                part = table if keep.all() else table.take(keep)
+                kept = Stored(job.work, number)
+                found = job.recipe.survey(kept, part)
+                found["iterations"] = [each for each, _, _ in part.iterations()]
+                kept["rows"], kept["keep"], kept["result"] = rows, keep, json.dumps(result)
+                state, action = _numbered(table.state), _numbered(table.action)
+                bare = table_to_arrow(replace(table, state=state, action=action))
+                write_streams(job.work.child(f"bare-{number}.arrow"), [bare])
     write_arrays(job.work.child(f"survey-{number}.npz"), found)
+
+
+def _numbered(column: Coded) -> Coded:
+    """The column with a number in place of each text."""
+    return Coded(column.codes, np.arange(column.values.size).astype(str).astype(object))
 
 
 def _stage(
@@ -407,36 +421,55 @@ def credit_part(job: Job, number: int) -> None:
     """The credit of the rows of a part, or their problems, and what there is to say about them."""
     import pyarrow as pa
 
-    arrow, rows = gather(job.archive, job.work, number, job.parts.count)
-    result: dict[str, Any] = {"problems": [], "padding": not rows.size}
+    bare, kept = job.work.child(f"bare-{number}.arrow"), Stored(job.work, number)
+    result: dict[str, Any] = {"padding": True}
     try:
-        if rows.size:
-            table = table_from_arrow(arrow)
-            vectors = table.fingerprint
-            result["columns"] = list(table.columns())
-            result["width"] = 0 if vectors is None else int(vectors.shape[1])
-            result["padding"] = bool(table.flag("padding", default=False).all())
-            if job.recipe is not None:
-                arrays = _credit(job, job.recipe, number, table, result)
-                result["kinds"] = [(name, values.dtype.str) for name, values in arrays.items()]
-                credit = pa.table({ROW: pa.array(rows), **arrays})
-                starts = [*(chunk.start for chunk in job.archive.chunks), job.archive.rows]
-                ends = itertools.pairwise(np.searchsorted(rows, starts).tolist())
-                pieces = (credit.slice(low, high - low) for low, high in ends)
-                write_streams(job.work.child(f"credit-{number}.arrow"), pieces)
-            elif not result["padding"]:
-                result["problems"] = _check(job, table, arrow)
+        if bare.exists():
+            rows, keep, result = kept["rows"], kept["keep"], json.loads(str(kept["result"]))
+            table = table_from_arrow(next(read_streams(bare, 0, 1)))
+        else:
+            arrow, rows = gather(job.archive, job.work, number, job.parts.count)
+            if rows.size:
+                table = table_from_arrow(arrow)
+                keep, result = _selected(job, table, rows)
+        if job.recipe is not None and rows.size:
+            arrays = _credit(job, kept, table, keep, result)
+            result["kinds"] = [(name, values.dtype.str) for name, values in arrays.items()]
+            credit = pa.table({ROW: pa.array(rows), **arrays})
+            starts = [*(chunk.start for chunk in job.archive.chunks), job.archive.rows]
+            ends = itertools.pairwise(np.searchsorted(rows, starts).tolist())
+            pieces = (credit.slice(low, high - low) for low, high in ends)
+            write_streams(job.work.child(f"credit-{number}.arrow"), pieces)
+        elif not result["padding"]:
+            result["problems"] = _listed(_check(job, table, arrow), rows)
     except TableError as error:
-        result["refused"] = error.problems
-    for name in ("problems", "refused"):  # with the row numbers of the archive
-        listed = []
-        for problem in result.get(name, ()):
-            places = rows[problem.rows[:LISTED_ROWS]].tolist()
-            more = problem.row_count - len(places)
-            listed.append([problem.kind.name, problem.detail, places, problem.count, more])
-        result[name] = listed
+        result["refused"] = _listed(error.problems, rows)
     job.work.child(f"part-{number}.json").write(seal(json.dumps(result).encode()))
     pa.default_memory_pool().release_unused()
+
+
+def _selected(job: Job, table: StepTable, rows: Ints) -> tuple[Bools, dict[str, Any]]:
+    """Which rows of a part are credited, and what there is to say about it."""
+    vectors, padding = table.fingerprint, table.flag("padding", default=False)
+    result: dict[str, Any] = {"columns": list(table.columns()), "padding": bool(padding.all())}
+    result["width"] = 0 if vectors is None else int(vectors.shape[1])
+    if job.recipe is None or result["padding"]:
+        return np.zeros(len(table), dtype=np.bool_), result
+    selection = select(table, job.on_problem, group_size=job.group_size)
+    result["problems"] = _listed(selection.report.problems, rows)
+    dropped = int((~selection.keep).sum())
+    result["dropped"] = (len(selection.dropped), dropped, selection.dropped_rows)
+    return selection.keep, result
+
+
+def _listed(problems: Sequence[Problem], rows: Ints) -> list[Any]:
+    """Problems as plain values, with the row numbers of the archive."""
+    listed = []
+    for problem in problems:
+        places = rows[problem.rows[:LISTED_ROWS]].tolist()
+        more = problem.row_count - len(places)
+        listed.append([problem.kind.name, problem.detail, places, problem.count, more])
+    return listed
 
 
 def _check(job: Job, table: StepTable, arrow: "pa.Table") -> list[Problem]:
@@ -447,27 +480,21 @@ def _check(job: Job, table: StepTable, arrow: "pa.Table") -> list[Problem]:
 
 
 def _credit(
-    job: Job, recipe: Recipe, number: int, table: StepTable, result: dict[str, Any]
+    job: Job, kept: Stored, table: StepTable, keep: Bools, result: dict[str, Any]
 ) -> dict[str, Any]:
     """The columns of the credit of a part."""
-    padding = table.flag("padding", default=False)
-    silent = np.where(padding, np.int8(Reason.PADDING), np.int8(Reason.DROPPED))
-    none = {"advantage": np.zeros(len(table)), "reason": silent}
-    if result["padding"]:
-        return none
-    selection = select(table, job.on_problem, group_size=job.group_size)
-    keep = selection.keep
-    result["problems"] = selection.report.problems
-    result["dropped"] = (len(selection.dropped), int((~keep).sum()), selection.dropped_rows)
     if not keep.any():
-        return none
-    compute: Callable[..., Credit] = recipe
-    if isinstance(recipe, EventCredit) and job.fit is not None:
-        compute = partial(recipe.credited, kept=Stored(job.work, number), fit=job.fit)
+        padding = table.flag("padding", default=False)
+        silent = np.where(padding, np.int8(Reason.PADDING), np.int8(Reason.DROPPED))
+        return {"advantage": np.zeros(len(table)), "reason": silent}
+    assert job.recipe is not None
+    compute: Callable[..., Credit] = job.recipe
+    if isinstance(job.recipe, EventCredit) and job.fit is not None:
+        compute = partial(job.recipe.credited, kept=kept, fit=job.fit)
     credit = credit_selected(table, compute, keep)
     result["notes"] = list(credit.notes)
-    kept = table if keep.all() else table.take(keep)
-    result["sums"] = sums(kept, credit if keep.all() else credit.rows(keep))
+    part = table if keep.all() else table.take(keep)
+    result["sums"] = sums(part, credit if keep.all() else credit.rows(keep))
     return credit_arrays(credit)
 
 
@@ -477,7 +504,7 @@ def _load(place: Place) -> dict[str, Any]:
     for name in ("problems", "refused"):
         result[name] = [
             Problem(ProblemKind[kind], detail, np.array(rows, dtype=np.int64), count, more)
-            for kind, detail, rows, count, more in result[name]
+            for kind, detail, rows, count, more in result.get(name, ())
         ]
     result["kinds"] = [(name, kind) for name, kind in result.get("kinds", [])]
     return result

@@ -4,22 +4,25 @@ import math
 import operator
 import re
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 from rich.text import Text
 from typer import Argument, Exit, Option
 
+from ascribe.archives import is_archive, sample_archive
 from ascribe.cli import options, screen
 from ascribe.decisions import By, Decisions, Outcome, Scope, find_decisions, usable
 from ascribe.decisions.decision import signed
 from ascribe.decisions.versions import Change, compare_versions
-from ascribe.sessions.reading import SessionOptions
+from ascribe.sessions.reading import SessionOptions, balance_of
 from ascribe.steps.errors import AscribeError
 from ascribe.steps.files import Rollouts
-from ascribe.steps.hints import unknown
+from ascribe.steps.hints import option, unknown
 from ascribe.steps.problems import counted, one_line
 from ascribe.steps.table import KNOWN_COLUMNS
 
@@ -83,6 +86,7 @@ def decisions(
             min=0,
         ),
     ] = 0,
+    memory: options.Memory = 2.0,
     as_json: options.Json = False,
     _quiet: options.Quiet = False,
 ) -> None:
@@ -109,15 +113,13 @@ def decisions(
     if len(files) == 2 and (by, scope, outcome) != ("text", "task", "return"):
         screen.wrong_call("--by, --scope and --outcome are for one file", "leave them out for two")
     terms = [] if fail_if is None else _terms(fail_if, len(files))
-    wanted = {*KNOWN_COLUMNS, "won", "rewritten"}
+    wanted = {*KNOWN_COLUMNS, "won", "rewritten"}.__contains__
     with _judging(fail_if):
-        read = [
-            screen.open_rollouts(file, wanted=wanted.__contains__, columns=columns, **sessions)
-            for file in files
-        ]
+        read, sample = _read(files, int(memory * 2**30), wanted, columns, sessions)
         with screen.exits(files[0]):
             if len(files) == 1:
                 found = find_decisions(read[0], by=by, scope=scope, outcome=outcome)
+                found = replace(found, notes=(*sample, *found.notes))
                 described = _described(found)
                 missing = dict.fromkeys(found.missing, "no session of it counts")
                 shown = found.as_dict()
@@ -146,6 +148,28 @@ def decisions(
         numbers = (f"{name} {failing[0][name]:.3g}" for name, _, _ in terms)
         said = failing[0].get("text") or ", ".join(numbers)
         screen.wrong_call(f"failed: {screen.safe(fail_if)}: {screen.safe(said, 400)}", code=1)
+
+
+def _read(
+    files: Sequence[Path],
+    memory: int,
+    wanted: Callable[[str], bool],
+    columns: options.Columns,
+    sessions: SessionOptions,
+) -> tuple[list[Rollouts], list[str]]:
+    """The rollouts of each file; of one archive those that fit into memory, and a note on that."""
+    if len(files) > 1 or columns or not is_archive(str(files[0]), memory):
+        read = partial(screen.open_rollouts, wanted=wanted, columns=columns, **sessions)
+        return [read(file) for file in files], []
+    with screen.exits(files[0]), screen.progress(f"reading {screen.safe(files[0].name, 40)}"):
+        rollouts, rows, size = sample_archive(files[0], memory, wanted, **sessions)
+    balance = rollouts.balance or balance_of(rollouts.table)
+    screen.print_balance(balance)
+    sample = (
+        f"A sample: {rows.size:,} of {size:,} rows ({rows.size / size:.2%}), of whole tasks, which "
+        f"a hash of their names chose. A larger {option('memory')} reads more."
+    )
+    return [replace(rollouts, balance=balance)], [sample] if rows.size < size else []
 
 
 @contextmanager

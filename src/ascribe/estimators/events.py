@@ -76,6 +76,8 @@ FREE = 0.01
 """Precision of a coefficient that credits no step."""
 SURE = 2.0
 """Standard errors above shuffled outcomes, up to which a prediction counts for nothing."""
+CACHED = 1 << 17
+"""Numbers of a block of columns, or those of one more task."""
 STEPS, CLOSE = 30, 1e-6
 """Newton steps at most, and a gain of the likelihood that ends them."""
 
@@ -184,7 +186,7 @@ def survey(kept: Kept, table: StepTable) -> Found:
     for name in ("place", "session", "tool", "call", "refused"):
         kept[f"written {name}"] = getattr(made, name)
     depends = [
-        [call.name, call.arguments] if call and (generated(call) or "#" in call.arguments) else None
+        call if made.ids and call and (generated(call) or "#" in call.arguments) else None
         for call in made.calls
     ]
     texts, version = [], np.zeros(made.sessions, dtype=np.int64)
@@ -289,14 +291,18 @@ def measure(kept: Kept, asked: Asked) -> Found:
     return {"total": total, "calls": segments.size(tool[known], tools)}
 
 
-def columns_of(kept: Kept, asked: Asked, held_out: int) -> Floats:
-    """The columns of each session; see ``Layout``."""
-    beyond = kept[f"unusual {held_out}"] - asked["mean"][held_out] * kept["compared"]
-    count = asked["layout"].versions
-    versions = np.eye(max(count, 1))[kept["version"] if count else 0 * kept["version"], :count]
-    size = beyond.shape[0]
-    parts = (kept["used"], beyond, beyond.sum(axis=1, keepdims=True), kept["failed"], versions)
-    return np.hstack([*parts, kept[f"wins {held_out}"], np.ones((size, 1))])
+def columns_of(kept: Kept, asked: Asked, held_out: Sequence[int], of: Any) -> Floats:
+    """The columns of some sessions, without each of these folds; see ``Layout``."""
+    layout, compared, version = asked["layout"], kept["compared"][of], kept["version"][of]
+    columns = np.ones((len(held_out), version.size, layout.width))
+    columns[..., layout.used] = kept["used"][of]
+    columns[..., layout.refused.start : layout.events] = kept["failed"][of]
+    columns[..., layout.events : -3] = version[:, None] == np.arange(layout.versions)
+    for own, fold in zip(columns, held_out, strict=True):
+        own[:, layout.unusual] = kept[f"unusual {fold}"][of] - asked["mean"][fold] * compared
+        own[:, -3:-1] = kept[f"wins {fold}"][of]
+    columns[..., layout.mean] = columns[..., layout.unusual].sum(axis=2)
+    return columns
 
 
 def climb(kept: Kept, asked: Asked) -> Found:
@@ -304,41 +310,60 @@ def climb(kept: Kept, asked: Asked) -> Found:
 
     The levels of tasks are kept with the part, and eliminated from gradient and curvature.
     """
-    found, whole = Found(), kept["task"]
-    for held_out, (slot, weights, move, size) in asked["at"].items():
-        train = np.flatnonzero((whole >= 0) & (asked["fold"] != held_out))
-        if not train.size:
-            continue
-        columns = columns_of(kept, asked, held_out)[train]
-        task, won = whole[train], asked["won"][train]
-        first = np.flatnonzero(np.append(True, task[1:] != task[:-1]))
-        here = task[first]
-        of = np.repeat(np.arange(here.size), np.diff(np.append(first, task.size)))
+    at, layout = asked["at"], asked["layout"]
+    task = np.maximum.accumulate(kept["task"])  # who takes no part is in a task, with no weight
+    first = np.flatnonzero(np.append(True, task[1:] != task[:-1]))
+    train = np.stack([(kept["task"] >= 0) & (asked["fold"] != held_out) for held_out in at])
+    begun = np.zeros(first.size)
+    if asked["begin"] is not None:  # at first, that of the regression on all sessions
+        begun = kept[f"state -1 {asked['begin']}"][:, 0]
+    levels = np.where(np.logical_or.reduceat(train, first, axis=1), begun, 0.0)
+    for level, (held_out, (slot, _, move, size)) in zip(levels, at.items(), strict=True):
         if move is not None:
             state = kept[f"state {held_out} {1 - slot}"]
-            level = state[:, 0] + size * ((state[:, 2] - state[:, 3:] @ move) / state[:, 1])
-        elif asked["begin"] is None:
-            level = np.zeros(here.size)
-        else:  # at first, that of the regression on all sessions
-            state = kept[f"state -1 {asked['begin']}"]
-            everywhere = np.unique(whole[whole >= 0])
-            level = state[np.searchsorted(everywhere, here), 0]
-        score = columns @ weights + level[of]
-        chance = 1.0 / (1.0 + np.exp(-np.clip(score, -30, 30)))
-        curve, error = chance * (1.0 - chance) + 1e-6, won - chance
-        weighted = columns * curve[:, None]
-        cross = np.add.reduceat(weighted, first)
-        of_tasks = np.add.reduceat(curve, first) + LEVEL
-        up_level = np.add.reduceat(error, first) - LEVEL * level
-        kept[f"state {held_out} {slot}"] = np.column_stack([level, of_tasks, up_level, cross])
-        fit = np.logaddexp(0.0, score) - won * score
-        found |= {
-            f"loss {held_out}": fit.sum() + 0.5 * LEVEL * (level @ level),
-            f"up {held_out}": columns.T @ error,
-            f"inner {held_out}": weighted.T @ columns - cross.T @ (cross / of_tasks[:, None]),
-            f"level {held_out}": cross.T @ (up_level / of_tasks),
-        }
+            level[:] = state[:, 0] + size * ((state[:, 2] - state[:, 3:] @ move) / state[:, 1])
+    # Block by block, since a block stays in the cache of the processor.
+    cuts = np.arange(0, task.size, max(CACHED // (layout.width * len(at)), 1))
+    cuts = np.append(np.unique(np.searchsorted(first, cuts, side="right") - 1), first.size)
+    ends, weights = np.append(first, task.size), np.stack([each[1] for each in at.values()])
+    states, sums = [], [np.zeros(())] * len(SUMS)
+    for low, high in itertools.pairwise(cuts.tolist()):
+        here = slice(ends[low], ends[high])
+        columns = columns_of(kept, asked, [*at], here)
+        own = {"first": first[low:high] - ends[low], "level": levels[:, low:high]}
+        state, *more = _climbed(columns, weights, asked["won"][here], train[:, here], **own)
+        states.append(state)
+        sums = [before + each for before, each in zip(sums, more, strict=True)]
+    found = Found()
+    for state, held_out, *found_here in zip(np.concatenate(states, axis=1), at, *sums, strict=True):
+        kept[f"state {held_out} {at[held_out][0]}"] = state
+        found |= {f"{name} {held_out}": each for name, each in zip(SUMS, found_here, strict=True)}
     return found
+
+
+def _climbed(
+    columns: Floats, weights: Floats, won: Floats, train: Bools, *, first: Ints, level: Floats
+) -> tuple[Floats, ...]:
+    """The state of some tasks, whose sessions begin at ``first``, and their share of ``SUMS``.
+
+    The first axis of all but outcomes is that of the folds.
+    """
+    size = np.diff(np.append(first, won.size))
+    score = (columns @ weights[..., None])[..., 0] + np.repeat(level, size, axis=1)
+    chance = 1.0 / (1.0 + np.exp(-np.clip(score, -30, 30)))
+    curve, error = train * (chance * (1.0 - chance) + 1e-6), train * (won - chance)
+    cross = np.add.reduceat(columns * curve[..., None], first, axis=1)
+    of_tasks = np.add.reduceat(curve, first, axis=1) + LEVEL
+    up_level = np.add.reduceat(error, first, axis=1) - LEVEL * level
+    own, shared = columns * np.sqrt(curve)[..., None], cross / np.sqrt(of_tasks)[..., None]
+    fit = (train * (np.logaddexp(0.0, score) - won * score)).sum(axis=1)
+    return (
+        np.concatenate([np.stack([level, of_tasks, up_level], axis=2), cross], axis=2),
+        fit + 0.5 * LEVEL * (level**2).sum(axis=1),
+        (error[:, None] @ columns)[:, 0],
+        own.swapaxes(1, 2) @ own - shared.swapaxes(1, 2) @ shared,
+        ((up_level / of_tasks)[:, None] @ cross)[:, 0],
+    )
 
 
 Climb = Generator[tuple[int, Floats, Floats | None, float], list[Any], Fitted]
@@ -386,7 +411,7 @@ def judge(kept: Kept, asked: Asked) -> Found:
         failing = weights[layout.refused][tool] + weights[layout.errors][kept["errors"] - 1]
         unusual[at] = (kept["held"] - asked["mean"][held_out][tool])[at]
         cost[at], error[at] = by_tool[tool[at]], np.minimum(failing[at], 0.0)
-        events = columns_of(kept, asked, held_out)[out, : layout.events]
+        events = columns_of(kept, asked, [held_out], out)[0, :, : layout.events]
         score[out] = events @ weights[: layout.events]
     matters = calls.new & ~np.isnan(unusual) & (usual.task >= 0)[calls.session]
     value = cost * np.nan_to_num(unusual)

@@ -56,6 +56,8 @@ MOST_ERRORS = 8
 """Errors of a session are counted up to this number."""
 SHORT = 20
 """Arguments of so many characters are too short for a generated id."""
+PERHAPS = re.compile(r"[-_0](?:[0-9a-z]{12}|x)", re.IGNORECASE)
+"""What every generated id holds; a search for it takes less time."""
 FAILED = "a refused call"
 """The event of a session's first error."""
 MOST_EVENTS = 4000
@@ -193,14 +195,16 @@ def settled(written: Written, kept: Collection[str]) -> Calls:
     made_by, pairs = segments.pairs(np.where(written.refused, -1, session), call, used.size)
     again = ~written.refused
     again[segments.first_rows(made_by, pairs)] = False
-    distinct = tuple(calls[k] or Call("", "") for k in used.tolist())
+    unknown = Call("", "")
+    distinct = tuple([calls[k] or unknown for k in used.tolist()])
     flags = (written.refused, again, written.tools, distinct, written.sessions)
     return Calls(written.place, session, written.tool, call, *flags)
 
 
 def generated(call: Call) -> list[str]:
     """What looks like a generated id in the arguments of a call."""
-    return ID.findall(call.arguments) if len(call.arguments) > SHORT else []
+    text = call.arguments
+    return ID.findall(text) if len(text) > SHORT and PERHAPS.search(text) else []
 
 
 def _command(text: str) -> tuple[Call, ...]:
@@ -305,26 +309,25 @@ class Usual(Brief):
         share: Floats = made / np.maximum(self.others, 1)
         return share
 
-    def winners(self, held_out: int) -> tuple[Floats, Floats]:
-        """Wins among the visible other attempts, and those that made the call, for each call."""
+    @cached_property
+    def _wins(self) -> tuple["_Wins", "_Wins", "_Wins"]:
+        """Wins at the task of each session, at that of each call, and of those that made it."""
         label, _, won = self._made
         task, fold = self.task[self.calls.session], self.fold[self.calls.session]
-        return self._visible(self._tasks[1], task, fold, held_out), self._visible(
-            won, label, fold, held_out
+        of_tasks = self._tasks[1]
+        return (
+            _Wins.of(of_tasks, self.task, self.fold),
+            _Wins.of(of_tasks, task, fold),
+            _Wins.of(won, label, fold),
         )
+
+    def winners(self, held_out: int) -> tuple[Floats, Floats]:
+        """Wins among the visible other attempts, and those that made the call, for each call."""
+        return self._wins[1].without(held_out), self._wins[2].without(held_out)
 
     def wins_of_others(self, held_out: int) -> Floats:
         """Wins among the visible other attempts at the task of each session."""
-        return self._visible(self._tasks[1], self.task, self.fold, held_out)
-
-    @staticmethod
-    def _visible(by_fold: Floats, label: Ints, fold: Ints, held_out: int) -> Floats:
-        padded = np.vstack([by_fold, np.zeros((1, by_fold.shape[1]))])
-        seen = padded.sum(axis=1)[label] - padded[label, fold]
-        if held_out >= 0:
-            seen -= np.where(fold == held_out, 0.0, padded[label, held_out])
-        visible: Floats = np.maximum(seen, 0.0)
-        return visible
+        return self._wins[0].without(held_out)
 
     def unusual(self, held_out: int = -1) -> Floats:
         """``1 - (w + s) / (W + 1)`` of each call.
@@ -335,6 +338,29 @@ class Usual(Brief):
         wins, with_call = self.winners(held_out)
         value = 1.0 - (with_call + self.share) / (wins + 1.0)
         return np.where((self.others > 0) & self.calls.new, value, np.nan)
+
+
+class _Wins(NamedTuple):
+    """Wins of each fold among what has a label, and what each with a label and a fold sees."""
+
+    by_fold: Floats
+    label: Ints
+    fold: Ints
+    seen: Floats
+
+    @classmethod
+    def of(cls, by_fold: Floats, label: Ints, fold: Ints) -> "_Wins":
+        """Wins by label and fold; each sees those of other folds."""
+        padded = np.vstack([by_fold, np.zeros((1, by_fold.shape[1]))])
+        return cls(padded, label, fold, padded.sum(axis=1)[label] - padded[label, fold])
+
+    def without(self, held_out: int) -> Floats:
+        """What each sees without a fold; with all, if it is -1."""
+        seen = self.seen
+        if held_out >= 0:
+            seen = seen - np.where(self.fold == held_out, 0.0, self.by_fold[self.label, held_out])
+        visible: Floats = np.maximum(seen, 0.0)
+        return visible
 
 
 def digests(table: StepTable) -> npt.NDArray[np.uint64]:

@@ -16,9 +16,8 @@ import re
 from ast import literal_eval
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from warnings import catch_warnings, simplefilter
 
 from ascribe.steps.errors import InputError
@@ -130,8 +129,7 @@ def first_call(text: str) -> tuple[str, dict[str, Any]] | None:
     return None
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A tool call: the name, and the arguments as canonical JSON."""
 
     name: str
@@ -175,18 +173,21 @@ def written_calls(text: str) -> tuple[Call, ...]:
     plain = text.startswith(("{", "[")) and "<" not in text  # most of them; the rest takes longer
     for body in (text,) if plain else _call_texts(text)[0]:
         with suppress(ValueError, RecursionError):
-            for each in _listed(json.loads(body)) if len(body) <= LONGEST_CALL else ():
+            value, end = _DECODER.raw_decode(body) if len(body) <= LONGEST_CALL else ([], len(body))
+            literal, decimal = _LITERAL.search(body), "." in body
+            for each in () if body[end:].strip(" \t\n\r") else _listed(value):
                 call = each.get("function", each) if isinstance(each, dict) else None
                 if isinstance(call, dict) and isinstance(name := call.get("name"), str) and name:
                     given: Any = call.get("arguments") or call.get("parameters") or {}
-                    if not isinstance(given, dict) or _LITERAL.search(body):
+                    if literal or not isinstance(given, dict):
                         given = _as_object(given)
-                    if "." in body:
+                    if decimal:
                         given = equal_numbers(given)
                     found.append(Call(name, canonical(given)))
     return tuple(found)
 
 
+_DECODER = json.JSONDecoder()
 _LITERAL = re.compile(r"""["']\s*[\[{]""")
 """What JSON has in which a text may hold an object or a list."""
 

@@ -15,6 +15,9 @@ from ascribe.sessions.reading.imports import (
     are_sessions as are_sessions,
 )
 from ascribe.sessions.reading.imports import (
+    balance_of as balance_of,
+)
+from ascribe.sessions.reading.imports import (
     check_carried as check_carried,
 )
 from ascribe.sessions.reading.imports import (

@@ -191,11 +191,11 @@ def read(
         rollouts = read_steps(path, progress, wanted, columns)
         if options.get("same_task"):
             rollouts = replace(rollouts, table=replace(rollouts.table, task=rollouts.table.group))
-        return replace(rollouts, balance=_of_table(rollouts.table))
+        return replace(rollouts, balance=balance_of(rollouts.table))
     return import_files([path], progress=progress, **options)
 
 
-def _of_table(table: StepTable) -> Balance:
+def balance_of(table: StepTable) -> Balance:
     """The balance of a table of steps: trajectories without a reward are left out."""
     real = ~table.flag("padding", default=False) & (table.trajectory.codes >= 0)
     unlabelled = np.unique(table.trajectory.codes[real & np.isnan(table.reward)])
