@@ -421,7 +421,7 @@ def _counters(table: StepTable) -> list[str]:
         for match, words in numbers(TIME.sub("#", text)):
             if code in values[words] or "@" in words:
                 several.add(words)
-            values[words][code] = float(match[0])
+            values[words][code] = float(match[1])
     trajectory, found = table.trajectory.codes, []
     for words in sorted(values.keys() - several):
         if len(values[words]) >= COMMON * table.state.values.size:
