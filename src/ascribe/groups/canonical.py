@@ -212,8 +212,8 @@ def sorted_bullets(text: str) -> str:
 def status_of_tests(text: str) -> str:
     """Of the output of tests, which failed and which passed; another text as it is."""
     may = any(word in text for word in ("pass", "fail", "error", "test", "total", "--- "))
-    may = may and (any(m in text for m in ("--- P", "--- F", "no tests")) or _counts(text))
-    found = set(COUNT.findall(text)) if may else set()
+    counted = may and (any(m in text for m in ("--- P", "--- F", "no tests")) or _counts(text))
+    found = set(COUNT.findall(text)) if counted else set()
     if not found:
         return text
     for match in STATUS.finditer(text):

@@ -382,14 +382,14 @@ class Reader:
         form = self.form
         count: Counter[tuple[Hashable, Hashable]] = Counter()
         owner: dict[str, Hashable] = {}
-        same: dict[Hashable, tuple[Hashable, Hashable]] = {}
+        pairs: dict[Hashable, tuple[Hashable, Hashable]] = {}
         scores: list[tuple[tuple[Hashable, Hashable], Score, bool]] = []
         for file in files:
             for place, record in enumerate(self.records(file)):
                 self.named.append(None)
                 try:
                     pair = session_and_trace(record, form)
-                    self.named[-1] = pair = same.setdefault(pair, pair)
+                    self.named[-1] = pair = pairs.setdefault(pair, pair)
                     count[pair] += 1  # as when it is read again, whatever else is wrong with it
                     found = () if self.csv else self._scores(record)
                     whole = bool(found) and form.snapshots(record)
