@@ -116,16 +116,16 @@ def numbers(text: str) -> Iterator[tuple[re.Match[str], str]]:
     for found in NUMBER.finditer(text):
         start = found.start()
         shown = text[max(end, start - LONGEST_WORD - MOST_SPACES) : start]
-        before = shown.rstrip(" \t")
-        near = before and len(shown) - len(before) <= MOST_SPACES and not before[-1].isspace()
-        before = before.rsplit(None, 1)[-1][-LONGEST_WORD:] if near else ""
         end = found.end()
-        yield found, _around(before, text[found.end(1) : end])
+        yield found, _around(shown, text[found.end(1) : end])
 
 
-@lru_cache(maxsize=1024)
-def _around(before: str, after: str) -> str:
-    """The words around a number."""
+@lru_cache(maxsize=4096)
+def _around(shown: str, after: str) -> str:
+    """The words around a number, of which ``shown`` ends in the first."""
+    before = shown.rstrip(" \t")
+    near = before and len(shown) - len(before) <= MOST_SPACES and not before[-1].isspace()
+    before = before.rsplit(None, 1)[-1][-LONGEST_WORD:] if near else ""
     words = f"{before.strip(PUNCTUATION).lower()} # {after.strip(PUNCTUATION).lower()}"
     return words.strip()
 
