@@ -1,12 +1,18 @@
 """Reading sessions: responses in a second of CPU, and the ratio to parsing the same bytes as JSON.
 
-A log of OpenAI messages holds attempts of ten responses, eight at each task, whose observations
-are JSON, sentences and lists of 20 to 400 words. Files that others published are read instead if
-folders of them are given: ``benchmarks/reading.py --folders FOLDER FOLDER``. Each time is the best
-of three, of one core; the exponent is the slope of log time against log responses.
+Files that others published are read where there are some: those of ``--folders FOLDER FOLDER``, or
+of the folders in ``ASCRIBE_TEST_DATA``; first each folder, then all files one after another. The
+exponent is that of the time for one, ten and a hundred copies of a file of tau-bench, in which
+sessions and calls have other names. Without such files, a log of OpenAI messages holds attempts of
+ten responses, eight at each task, whose observations are JSON, sentences and lists of 20 to 400
+words. The last figure is the time of the command ``ascribe import`` for a small file, with its
+modules compiled. Times are seconds of CPU, of one core, and the best of three up to 50,000
+responses.
 """
 
 import json
+import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,42 +20,83 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from common import Figures
+from common import COMMAND, ROOT, Figures
+from scale import run
 
 from ascribe.sessions.reading import import_files
 
 TURNS, TASK = 10, 8
-RATE = 5000.0
+RATE, ALL_FILES, COMMAND_LINE = 5000.0, 20.0, 0.6
+"""Responses a second; seconds of all files, and of a command."""
+REAL = (
+    *("tau_bench", "tau_bench_retail", "tau2_airline", "tau2_telecom", "mint_alfworld"),
+    *("intercode_sql", "intercode_bash"),
+)
+SMALL = 50_000
+"""Responses up to which a time is the best of three."""
 
 
 def main() -> None:
     """Measure and print."""
     folders = {"type": Path, "nargs": "*", "default": []}
     with Figures("reading", folders=folders) as figures, TemporaryDirectory() as made:
-        for folder in figures.options.folders:
+        data = os.environ.get("ASCRIBE_TEST_DATA")
+        real = figures.options.folders or [Path(data, "real", name) for name in REAL if data]
+        if not real:
+            print("no files of others: name --folders, or set ASCRIBE_TEST_DATA", file=sys.stderr)
+        for folder in real:
             emit(figures, folder.name, folder)
-        sizes = [2450, 9800] if figures.quick else [2450, 24_500, 245_000]
-        seconds = []
-        for size in [] if figures.options.folders else sizes:
+        if files := [file for folder in real for file in files_of(folder)]:
+            taken = best(lambda: [import_files([file]) for file in files], times=1)
+            figures.emit(f"{len(files)} files", "cpu", taken, "s", "lower", ALL_FILES)
+        source = next((file for file in files if file.parent.name == "tau_bench"), None)
+        spent = []
+        for size in (1, 4) if figures.quick else (1, 10, 100):
             log = Path(made, f"{size}.jsonl")
-            write_log(log, size)
-            seconds.append(emit(figures, f"{size:,} responses", log))
+            if source:
+                write_copies(log, source, size)
+            else:
+                write_log(log, 2450 * size)
+            spent.append(emit(figures, f"{size} times {source.name if source else 2450}", log))
             log.unlink()
-        if seconds:
-            slope = np.polyfit(np.log(sizes), np.log(seconds), 1)[0]
-            case = f"{sizes[0]:,} to {sizes[-1]:,} responses"
-            figures.emit(case, "exponent", slope, "", "lower", 1.05)
+        figures.emit_exponents(spent, "{first:,} to {last:,} responses")
+        figures.emit("one small file", "cpu", command(Path(made)), "s", "lower", COMMAND_LINE)
 
 
-def emit(figures: Figures, case: str, path: Path) -> float:
-    """The figures of a file or folder; returns the time."""
-    files = sorted(path.rglob("*.json*")) if path.is_dir() else [path]
+def emit(figures: Figures, case: str, path: Path) -> tuple[float, float]:
+    """The figures of a file or folder; returns the responses and the time."""
+    started = time.process_time()
     responses = sum(steps for steps, _ in import_files([path]).sizes)
-    taken = best(lambda: import_files([path]))
-    parsed = best(lambda: [json.loads(each) for file in files for each in texts(file)])
+    taken = time.process_time() - started
+    if responses < SMALL:
+        taken = best(lambda: import_files([path]))
+    parsed = best(lambda: [json.loads(each) for f in files_of(path) for each in texts(f)], 1)
     figures.emit(case, "rate", responses / taken, "responses/s", "higher", RATE)
     figures.emit(case, "ratio to json", taken / parsed, "", "lower")
-    return taken
+    return responses, taken
+
+
+def files_of(path: Path) -> list[Path]:
+    """A file, or those of a folder."""
+    return sorted(path.rglob("*.json*")) if path.is_dir() else [path]
+
+
+def command(folder: Path) -> float:
+    """Seconds of CPU of a command, after a first one that compiles the modules."""
+    os.environ["PYTHONPYCACHEPREFIX"] = str(folder)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    words = [*COMMAND, "import", str(ROOT / "examples" / "conversations.jsonl"), "--quiet"]
+    return min(run(words)[0] for _ in range(4))
+
+
+def write_copies(path: Path, source: Path, times: int) -> None:
+    """The sessions of tau-bench in a file, this many times, as others of their tasks."""
+    sessions = json.loads(source.read_bytes())
+    with path.open("w") as file:
+        for copy in range(times):
+            for each in sessions:
+                line = json.dumps(each | {"trial": f"{copy}-{each['trial']}"})
+                file.write(line.replace('"call_', f'"call_{copy}x') + "\n")
 
 
 def best(work: Callable[[], Any], times: int = 3) -> float:

@@ -35,7 +35,7 @@ def answers(tree: Path, path: Path, folder: Path) -> dict[str, str]:
     env = os.environ | {"PYTHONPATH": str(tree.resolve() / "src"), "COLUMNS": "200"}
     source = str(path.resolve())
     calls = {
-        "import": ["import", source, "-o", "table.parquet"],
+        "import": ["import", source, "-o", "table.parquet", "--json"],
         "check": ["check", source, "--json"],
         "decisions": ["decisions", source, "--json"],
     }

@@ -5,10 +5,12 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from inspect import cleandoc
 from pathlib import Path
 from textwrap import dedent, indent
-from typing import Any, NoReturn, get_args
+from types import SimpleNamespace
+from typing import Any, NoReturn, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -264,7 +266,30 @@ def _named(parameter: Any) -> Any:
     if parameter.metavar is None:
         parameter.metavar = VALUES.get(parameter.opts[0], named)
     parameter._get_number_range_help_str = lambda: _range(parameter.min, parameter.max)
+    parameter.get_runtime_param = lambda: SimpleNamespace(coerce=partial(_value, parameter))
     return parameter
+
+
+def _value(parameter: Any, value: Any, **about: Any) -> Any:
+    """The value of a parameter; texts and paths without typer's way, which imports pydantic."""
+    kind = parameter.type_descriptor.annotation
+    several = get_origin(kind) is list
+    if value is None or value is parameter.default:
+        return () if value is None and several else value
+    kind = get_args(kind)[0] if several else kind
+    read = [_plain_value(kind, each) for each in (value if several else [value])]
+    if None in read:
+        return type(parameter).get_runtime_param(parameter).coerce(value, **about)
+    return read if several else read[0]
+
+
+def _plain_value(kind: Any, value: Any) -> Any:
+    """A text, a path or one of several names from its text; None for anything else."""
+    if kind is str or value in get_args(kind):
+        return value
+    is_there = kind is Path and os.path.exists(value)  # noqa: PTH110 (nothing has too long a name)
+    readable = kind is Path and (not is_there or os.access(value, os.R_OK))
+    return Path(value) if readable else None
 
 
 def _range(least: float | None, most: float | None) -> str | None:

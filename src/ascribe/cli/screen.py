@@ -14,14 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 from rich.text import Text
 
@@ -425,13 +417,12 @@ def progress(title: str, patience: float = 1.0) -> Iterator[Any]:
     if not err.is_terminal:
         yield _progress_lines(title, started)
         return
-    text = TextColumn("{task.description}", markup=False)
-    bar = Progress(
-        *(text, BarColumn(), TaskProgressColumn(), TimeRemainingColumn()),
-        console=err,
-        transient=True,
-    )
-    task: TaskID | None = None
+    from rich import progress as rich
+
+    text = rich.TextColumn("{task.description}", markup=False)
+    columns = (rich.BarColumn(), rich.TaskProgressColumn(), rich.TimeRemainingColumn())
+    bar = rich.Progress(text, *columns, console=err, transient=True)
+    task: rich.TaskID | None = None
 
     def report(share: float) -> None:
         nonlocal task

@@ -10,10 +10,10 @@ import string
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-NUMBER = re.compile(r"\d{1,300}(?:\.\d{1,300})?")
+NUMBER = re.compile(r"(\d{1,300}(?:\.\d{1,300})?)[ \t]{0,4}[^\s\d]{0,40}")
+"""A number, and the word after it."""
 LONGEST_WORD, MOST_SPACES = 40, 4
 """Letters of a word beside a number, and of the space between."""
-AFTER = re.compile(r"[ \t]{0,4}[^\s\d]{0,40}")
 TIME = re.compile(
     r"\d(?:\d{3}-\d\d-\d\d"  # ISO dates
     r"(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)?"
@@ -44,10 +44,13 @@ FOLDER = re.compile(
 TOKEN = re.compile(r"[\[{(\])}]|[,;|]\s*|[^\[\]{}(),;|]+")
 ITEM = re.compile(r"(?:^|(?<=\s))(?=(?:an?|the|some)\s|\d|\[)")
 SENTENCE = re.compile(r"\s(?<=[.!?]\s)\s*(?=[A-Z])")
+ENDED = re.compile(r"[.!?]\s")
+"""What a text of several sentences has somewhere."""
 AND = re.compile(r"^and\s")
 LISTED = re.compile(r"[\[{(,;|]")
 """What a list has somewhere."""
 BULLET = re.compile(r"\s{0,40}[-*•]\s")
+BULLETED = re.compile(r"[-*•]\s")
 BRACKETS = {"[": "]", "{": "}", "(": ")"}
 MARKS = frozenset("[]{}(),;|")
 DEEPEST = 8
@@ -100,29 +103,42 @@ def _matches(pattern: str, *words: str) -> Callable[[str], object]:
     return lambda text: search(text) or has_word(text)
 
 
-_counts = re.compile(r"\d (?:(?:pass|fail)(?:ed|ing)|error|test|total)|--- [PF]|no tests").search
+_counts = re.compile(r"\d (?:(?:pass|fail)(?:ed|ing)|error|test|total)").search
 _may_have_title = _one_of("title", "url", "rootwebarea")
 
 
 def numbers(text: str) -> Iterator[tuple[re.Match[str], str]]:
-    """The numbers of a text, each with the words around it; no word is beside two of them."""
+    """The numbers of a text, each with the words around it; no word is beside two of them.
+
+    Of each match, the number is the first group.
+    """
     end = 0
-    while found := NUMBER.search(text, end):
+    for found in NUMBER.finditer(text):
         start = found.start()
         shown = text[max(end, start - LONGEST_WORD - MOST_SPACES) : start]
-        before = shown.rstrip(" \t")
-        near = before and len(shown) - len(before) <= MOST_SPACES and not before[-1].isspace()
-        before = before.rsplit(None, 1)[-1][-LONGEST_WORD:] if near else ""
-        end = AFTER.match(text, found.end()).end()  # type: ignore[union-attr]
-        after = text[found.end() : end]
-        words = f"{before.strip(PUNCTUATION).lower()} # {after.strip(PUNCTUATION).lower()}"
-        yield found, words.strip()
+        end = found.end()
+        yield found, _around(shown, text[found.end(1) : end])
+
+
+@lru_cache(maxsize=4096)
+def _around(shown: str, after: str) -> str:
+    """The words around a number, of which ``shown`` ends in the first."""
+    before = shown.rstrip(" \t")
+    near = before and len(shown) - len(before) <= MOST_SPACES and not before[-1].isspace()
+    before = before.rsplit(None, 1)[-1][-LONGEST_WORD:] if near else ""
+    words = f"{before.strip(PUNCTUATION).lower()} # {after.strip(PUNCTUATION).lower()}"
+    return words.strip()
 
 
 def sorted_lists(text: str) -> str:
     """The text with the items of the lists in its sentences in rising order."""
-    sentences = (SENTENCE.split(line) for line in text.split("\n"))
-    return "\n".join(" ".join(map(_sorted_items, parts)) for parts in sentences)
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        if ENDED.search(line):
+            lines[number] = " ".join(map(_sorted_items, SENTENCE.split(line)))
+        else:
+            lines[number] = _sorted_items(line)
+    return "\n".join(lines)
 
 
 def _sorted_items(line: str) -> str:
@@ -184,6 +200,8 @@ def _without_head(items: list[str]) -> list[str]:
 
 def sorted_bullets(text: str) -> str:
     """The text with the lines that begin with a bullet in rising order."""
+    if not BULLETED.search(text):
+        return text
     lines = text.split("\n")
     at = [number for number, line in enumerate(lines) if BULLET.match(line)]
     for number, line in zip(at, sorted(lines[number] for number in at), strict=True):
@@ -194,7 +212,8 @@ def sorted_bullets(text: str) -> str:
 def status_of_tests(text: str) -> str:
     """Of the output of tests, which failed and which passed; another text as it is."""
     may = any(word in text for word in ("pass", "fail", "error", "test", "total", "--- "))
-    found = set(COUNT.findall(text)) if may and _counts(text) else set()
+    counted = may and (any(m in text for m in ("--- P", "--- F", "no tests")) or _counts(text))
+    found = set(COUNT.findall(text)) if counted else set()
     if not found:
         return text
     for match in STATUS.finditer(text):
@@ -232,7 +251,7 @@ def without_counter(text: str, words: str) -> str:
     for found, context in numbers(text):
         if context == words:
             parts += [text[end : found.start()], "#"]
-            end = found.end()
+            end = found.end(1)
     return "".join([*parts, text[end:]])
 
 

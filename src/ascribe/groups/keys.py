@@ -103,9 +103,9 @@ def _distinct(states: Coded, tools: Coded) -> tuple[Ints, list[str], list[str]]:
     return row, list(states.values[states.codes[first]]), list(tools.values[tools.codes[first]])
 
 
-def tools_before(table: StepTable) -> Coded:
+def tools_before(table: StepTable, tools: Coded | None = None) -> Coded:
     """The tool that the action before each row calls; "" for none."""
-    tools, order = _tools(table.action), _order(table)
+    tools, order = _tools(table.action) if tools is None else tools, _order(table)
     trajectory = table.trajectory.codes[order]
     before = np.zeros(len(table), dtype=np.int64)
     goes_on = trajectory[1:] == trajectory[:-1]
@@ -164,7 +164,11 @@ def choose(table: StepTable) -> tuple[StateKey, list[Tried]]:
     may have spoken against another, and then for the results of each tool by themselves.
     """
     table = _sample(_real(table)[1])
-    steps, (row, texts, tools) = _Steps(table), _distinct(table.state, tools_before(table))
+    called = _tools(table.action)
+    steps, (row, texts, tools) = (
+        _Steps(table, called),
+        _distinct(table.state, tools_before(table, called)),
+    )
     names = list(RULES)
     names[names.index("lists") : 0] = _counters(table)
     places = {name: place for place, name in enumerate(names)}
@@ -212,9 +216,9 @@ def choose(table: StepTable) -> tuple[StateKey, list[Tried]]:
             rules.append(rule)
     rules, _ = without_refused(rules)
     again = sorted(refused, key=lambda rule: refused[rule].against)
-    called = sorted(set(tools) - {""})
-    by_tool = [f"{rule}@{name}" for rule in again for name in called if "#" not in rule]
-    for rule in [*again, *(by_tool if len(called) > 1 else ())]:
+    used = sorted(set(tools) - {""})
+    by_tool = [f"{rule}@{name}" for rule in again for name in used if "#" not in rule]
+    for rule in [*again, *(by_tool if len(used) > 1 else ())]:
         if rule.partition("@")[0] not in rules:
             more = sorted([*rules, rule], key=lambda each: places[each.partition("@")[0]])
             if each := judged(more, rule):
@@ -258,7 +262,7 @@ def _sample(table: StepTable) -> StepTable:
 class _Steps:
     """The rows of a table, which are by trajectory and step, and what follows them."""
 
-    def __init__(self, table: StepTable) -> None:
+    def __init__(self, table: StepTable, tools: Coded) -> None:
         self.task, self.trajectory = table.group.codes, table.trajectory.codes
         self.last = np.append(np.diff(self.trajectory) != 0, True)[: len(table)]
         self.ended = self.last & table.flag("terminated", default=False)
@@ -267,7 +271,7 @@ class _Steps:
         self.near = segments.pairs(self.task, step, len(table))[0]
         action = table.action.codes
         # Exact actions; where these never recur, the tools that they call; or any action.
-        self.actions = (action + 1, _tools(table.action).codes[action], np.zeros_like(action))
+        self.actions = (action + 1, tools.codes[action], np.zeros_like(action))
         owner = self.task[self.last]  # of each trajectory
         by_task = np.argsort(owner, kind="stable")
         place = np.empty_like(owner)
@@ -421,7 +425,7 @@ def _counters(table: StepTable) -> list[str]:
         for match, words in numbers(TIME.sub("#", text)):
             if code in values[words] or "@" in words:
                 several.add(words)
-            values[words][code] = float(match[0])
+            values[words][code] = float(match[1])
     trajectory, found = table.trajectory.codes, []
     for words in sorted(values.keys() - several):
         if len(values[words]) >= COMMON * table.state.values.size:
@@ -471,8 +475,9 @@ def measure(
         truth: the true state of every row, if it is known.
     """
     rows, table = _real(table)
-    tools = tools_before(table) if isinstance(key, StateKey) else None
-    steps, states = _Steps(table), keyed(table.state, key, tools)
+    called = _tools(table.action)
+    tools = tools_before(table, called) if isinstance(key, StateKey) else None
+    steps, states = _Steps(table, called), keyed(table.state, key, tools)
     groups = exact(steps.task, states.codes, states.values.size)
     purity = found = float("nan")
     if truth is not None:

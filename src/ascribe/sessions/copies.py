@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from ascribe.sessions.messages import Conversation, Message
 
 RUN = re.compile(r"[0-9A-Za-z]{8,}")
+IN_TURN = re.compile(r"[0-9][A-Za-z]+[0-9]+[A-Za-z]|[A-Za-z][0-9]+[A-Za-z]+[0-9]")
 FRACTION = re.compile(r":\d\d\.(?=0*[1-9])\d{3,}")
 """Fractions of a second in a date, but for whole seconds."""
 
@@ -177,9 +177,7 @@ def _ids(each: Conversation) -> Iterator[str]:
 @lru_cache(maxsize=1 << 16)
 def _is_random(name: str) -> bool:
     """Whether an id was drawn at random, with digits and letters in turn, and not counted."""
-    return any(
-        sum(a.isdigit() != b.isdigit() for a, b in pairwise(run)) >= 3 for run in RUN.findall(name)
-    )
+    return any(map(IN_TURN.search, RUN.findall(name)))
 
 
 def _is_exact(time: Any) -> bool:

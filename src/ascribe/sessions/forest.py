@@ -197,8 +197,13 @@ def message_key(message: Message) -> str:
 
 def _keys(conversations: Sequence[Conversation]) -> list[list[str]]:
     """The keys of all messages; of one that conversations share, made once."""
-    shared = {id(message): message for each in conversations for message in each.messages}
-    keys = {number: message_key(message) for number, message in shared.items()}
+    keys: dict[int, str] = {}
+    for each in conversations:
+        for place, message in enumerate(each.messages):
+            if id(message) not in keys:
+                own = message.get("role") == "assistant"
+                key = f"{ASSISTANT}{each.action(place)}" if own else message_key(message)
+                keys[id(message)] = key
     return [[keys[id(message)] for message in each.messages] for each in conversations]
 
 

@@ -44,8 +44,11 @@ KNOWN = re.compile(
     "(.*_)?(id|ids|at|reason|timestamp)|name|type|source|model|function|error|usage|metadata"
 )
 """Keys of messages and calls that are read, or say nothing of what was done."""
-PLAIN = {"role", "content", "tool_call_id", "reasoning_content"}
-"""Keys of a message without calls."""
+PLAIN = {
+    *("role", "content", "tool_call_id", "reasoning_content", "tool_calls", "function_call", "id"),
+    *("refusal", "annotations", "name", "type", "function", "timestamp", "usage", "error"),
+}
+"""Of these keys, those that most messages and calls have."""
 CALLS = re.compile("(tool|function)_?(call|use|invocation)s?|additional_kwargs|parts", re.I)
 """Keys of other formats that hold calls; the last one is Gemini's."""
 ADVICE = "write OpenAI messages, with tool_calls and results in the role tool"
@@ -129,6 +132,16 @@ class Conversation:
         places = range(self.context, len(self.messages))
         return [place for place in places if self.messages[place].get("role") == "assistant"]
 
+    @cached_property
+    def _actions(self) -> dict[int, str]:
+        return {}
+
+    def action(self, place: int) -> str:
+        """The action of the assistant's message at a place, which is read once."""
+        if (known := self._actions.get(place)) is None:
+            known = self._actions[place] = action_of(self.messages[place])
+        return known
+
     def check(self, checked: set[int] | None = None) -> None:
         """Raise ``ValueError`` for a message that is not read, with its place.
 
@@ -142,7 +155,7 @@ class Conversation:
             known.add(id(message))
             try:
                 check_form(message)
-                split_content(message.get("content"))
+                text_of(message.get("content"))
             except ValueError as error:
                 where = f"conversation {self.group}/{self.trajectory}, message {place}"
                 if isinstance(error, InputError):
@@ -168,23 +181,23 @@ def changed(conversation: Conversation, **values: Any) -> Conversation:
     copy.__dict__ = vars(conversation) | values
     if "messages" in values or "context" in values:
         vars(copy).pop("steps", None)
+        vars(copy).pop("_actions", None)
     return copy
 
 
 def check_form(message: Any) -> None:
     """Raise ``ValueError`` for a message in another form, or with calls that are not read."""
-    if type(message) is dict and message.keys() <= PLAIN and message.get("role") in ROLES:
-        return  # as most are, and all that readers have converted but calls
-    if not isinstance(message, Mapping):
+    if type(message) is not dict and not isinstance(message, Mapping):
         raise InputError(
             f"it is a {type(message).__name__}, not a mapping", hint="give it as plain data"
         )
     if (role := message.get("role")) not in ROLES:
         raise InputError(f"its role is {role!r}", hint=f"there are: {', '.join(ROLES)}")
     keys, calls = _unknown(message), calls_of(message)
-    empty = keys and role == "assistant" and not action_of(message)
-    if calls or not (empty or message.get("content") is None):
-        keys = [key for key in keys if CALLS.fullmatch(key)]
+    if keys:
+        empty = not calls and role == "assistant" and not action_of(message)
+        if calls or not (empty or message.get("content") is None):
+            keys = [key for key in keys if CALLS.fullmatch(key)]
     if keys:
         form = ": these are Gemini contents" if "parts" in keys else ""
         raise InputError(f"its {', '.join(keys)} would be left unread{form}", hint=ADVICE)
@@ -192,7 +205,10 @@ def check_form(message: Any) -> None:
 
 def _unknown(values: Mapping[str, Any]) -> list[str]:
     """The keys of texts, lists and objects that are not known."""
-    keys = [str(k) for k, v in values.items() if v and isinstance(v, str | list | Mapping)]
+    if values.keys() <= PLAIN:
+        return []
+    more = ((key, value) for key, value in values.items() if value and key not in PLAIN)
+    keys = [str(key) for key, value in more if isinstance(value, (str, list, Mapping))]
     is_known = [_is_known(key) if len(key) < 40 else KNOWN.fullmatch(key) for key in keys]
     return [one_line(key, 40) for key, known in zip(keys, is_known, strict=True) if not known]
 
@@ -214,8 +230,20 @@ def calls_of(message: Message) -> list[tuple[str, Any, Any]]:
     return [_read_call(call) for call in calls]
 
 
+def _plain_call(call: Any) -> tuple[str, Any, Any] | None:
+    """A call with a name and arguments, as most are written; None for another one."""
+    if type(call) is dict:
+        whole = call.get("function") or call
+        if type(whole) is dict and type(name := whole.get("name")) is str:
+            arguments = whole.get("arguments")
+            return (name, arguments, call.get("id")) if name and arguments else None
+    return None
+
+
 def _read_call(value: Any) -> tuple[str, Any, Any]:
     """A call as OpenAI, verifiers and Inspect write it, or JSON text of one."""
+    if plain := _plain_call(value):
+        return plain
     call = loads(value) if isinstance(value, str) else value
     call = call if isinstance(call, Mapping) else {}
     function = call.get("function")
@@ -240,23 +268,31 @@ def action_of(message: Message) -> str:
 
 def action_of_text(text: str) -> str:
     """The action in a response as text: the calls in it as JSON, else what is no thought of it."""
-    calls = all_calls(text)
-    if calls:
-        return _written([{"name": call.name, "arguments": call.values} for call in calls])
+    if "<" not in text and not (plain := text.strip()).startswith(("{", "[")):
+        return plain
+    if calls := all_calls(text):
+        return _written([_as_json(call.name, call.arguments) for call in calls])
     return "".join(split_thoughts(text)[1]).strip()
 
 
-def _written(calls: Sequence[Mapping[str, Any]]) -> str:
-    return canonical(without_nan(calls[0] if len(calls) == 1 else list(calls)))
+def _written(calls: Sequence[str]) -> str:
+    return calls[0] if len(calls) == 1 else f"[{','.join(calls)}]"
 
 
-def _call(name: str, arguments: Any) -> dict[str, Any]:
-    """A call; arguments that cannot be read stay as written."""
+def _as_json(name: str, arguments: str) -> str:
+    """A call as canonical JSON, of which the arguments are."""
+    return f'{{"arguments":{arguments},"name":{canonical(name)}}}'
+
+
+def _call(name: str, arguments: Any) -> str:
+    """A call as canonical JSON; arguments that cannot be read stay as written."""
     call = {"name": name, "arguments": arguments}
     try:
-        return call | {"arguments": equal_numbers(name_and_arguments(call, strict=False)[1])}
+        values = equal_numbers(name_and_arguments(call, strict=False)[1])
     except ValueError:
-        return call
+        values = arguments
+    parsed = isinstance(arguments, str)  # and then there is no NaN
+    return _as_json(name, canonical(values if parsed else without_nan(values)))
 
 
 def text_of(content: Any) -> str:
@@ -265,7 +301,7 @@ def text_of(content: Any) -> str:
     Raises:
         ValueError: for a part that is not read, such as Anthropic's ``tool_use``.
     """
-    return split_content(content)[0]
+    return content if isinstance(content, str) else split_content(content)[0]
 
 
 def split_content(content: Any) -> tuple[str, str]:

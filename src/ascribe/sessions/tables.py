@@ -190,7 +190,7 @@ def _states(
             since = _heard(each.messages[spoken.get(name, start) : place]) if name else since
             spoken[name] = place + 1
             if by_history or place >= each.context:
-                action = action_of(message)
+                action = each.action(place)
                 observation = [
                     (str(m.get("role")), text_of(m.get("content")))
                     for m in (_in_order(since, call_order) if call_order else since)

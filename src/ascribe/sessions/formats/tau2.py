@@ -46,7 +46,8 @@ def read(simulation: Record) -> Iterator[Conversation]:
 def _messages(records: list[Record]) -> Iterator[Message]:
     """What the agent wrote and was shown."""
     for place, record in enumerate(records):
-        several = record.get("tool_messages").items()
+        alone = isinstance(record.value, dict) and "tool_messages" not in record.value
+        several = [] if alone else record.get("tool_messages").items()
         for each in several or [record]:
             role, calls = each.get("role").text(), each.value.get("tool_calls")
             if role == "tool" and each.value.get("requestor") != "user":

@@ -30,9 +30,13 @@ REPEATED = ("tool_use", "tool_call", "invalid_tool_call", "function_call", "inpu
 
 def are_messages(values: Sequence[Any]) -> bool:
     """Whether a message has a block that OpenAI's do not have."""
-    contents = [each.get("content") for each in values if isinstance(each, dict)]
-    blocks_ = [block for inside in contents if isinstance(inside, list) for block in inside]
-    kinds = {str(block.get("type")) for block in blocks_ if isinstance(block, dict)}
+    kinds = {
+        str(block.get("type"))
+        for each in values
+        if isinstance(each, dict) and isinstance(inside := each.get("content"), list)
+        for block in inside
+        if isinstance(block, dict)
+    }
     return any(re.fullmatch(BLOCKS, kind) for kind in kinds)
 
 

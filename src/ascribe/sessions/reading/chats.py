@@ -31,13 +31,16 @@ def chat(record: Record, read: list[tuple[Any, list[Message]]] | None = None) ->
     Most messages of a call were in the one before it, and are not converted again.
     """
     state = record.get("values") if langchain.is_state(record.mapping()) else record
-    items = state.get("messages").items(required=True)
+    found = state.get("messages")
     if read is None:
-        return with_system(record, converted(items))
+        return with_system(record, converted(found.items(required=True)))
     same = 0
-    while same < min(len(items), len(read)) and items[same].value == read[same][0]:
-        same += 1
-    read[same:] = [(each.value, converted([each])) for each in items[same:]]
+    if isinstance(found.value, list):
+        pairs = zip(found.value, read, strict=False)
+        differ = (place for place, (value, known) in enumerate(pairs) if value != known[0])
+        same = next(differ, min(len(found.value), len(read)))
+    items = found.items(required=True, start=same)
+    read[same:] = [(each.value, converted([each])) for each in items]
     return with_system(record, [each for _, turn in read for each in turn])
 
 

@@ -31,7 +31,9 @@ MARKS = (
 def are_messages(values: Sequence[Any]) -> bool:
     """Whether the first message has a type of LangChain and no role."""
     first = values[0] if values and isinstance(values[0], dict) else {}
-    kind = _short(str(first.get("type")))
+    if "type" not in first:
+        return "lc" in first
+    kind = _short(str(first["type"]))
     return "lc" in first or kind == "chat" or ("role" not in first and kind in ROLES)
 
 

@@ -52,8 +52,9 @@ def session(record: Record) -> Hashable:
 def _name(record: Record) -> Record:
     """The name of the session; a run's where the call has a response, so that it is one of it."""
     named = usual(record, SESSIONS)
-    alone = snapshots(record) or record.get("id")  # then a run may be that of many sessions
-    return named if named or alone else usual(record, RUNS)
+    if named or snapshots(record) or record.get("id"):  # then a run may be that of many sessions
+        return named
+    return usual(record, RUNS)
 
 
 def scores(record: Record) -> list[Score]:
@@ -64,7 +65,7 @@ def scores(record: Record) -> list[Score]:
 
 def snapshots(record: Record) -> bool:
     """Whether a record is a whole chat, or a state, and no call with its response."""
-    return not (_choices(record) or any(record.get(name).value for name in RESPONSES))
+    return not (_choices(record) or any(map(record.value.get, RESPONSES)))
 
 
 def read(records: Sequence[Record]) -> Iterator[Conversation]:
@@ -81,8 +82,9 @@ def read(records: Sequence[Record]) -> Iterator[Conversation]:
     converted_before: list[tuple[Any, list[Message]]] = []
     for place, record in enumerate(records):
         trace = record.get("trace_id").optional_name()
-        ends = [each.get("finish_reason").value for each in (record, *_choices(record))]
-        for choice, (messages, context) in enumerate(_chats(record, converted_before)):
+        choices = _choices(record)
+        ends = [each.get("finish_reason").value for each in (record, *choices)]
+        for choice, (messages, context) in enumerate(_chats(record, choices, converted_before)):
             call = Conversation(
                 group="",
                 trajectory=name,
@@ -92,7 +94,7 @@ def read(records: Sequence[Record]) -> Iterator[Conversation]:
                 agent=usual(record, ("agent", "agent_name")).optional_name(),
                 version=names.version(record),
                 times=names.times(record),
-                logprobs=digest(_logprobs(record)),
+                logprobs=digest(_logprobs(record, choices)),
                 id=f"{trace}/{choice}" if trace and choice else trace,
                 time=seconds(record.get("timestamp")),
             )
@@ -113,29 +115,31 @@ def _answered(record: Record) -> bool:
     return any(each["role"] == "assistant" for each in chat(record))
 
 
-def _logprobs(record: Record) -> Any:
+def _logprobs(record: Record, choices: Sequence[Record]) -> Any:
     """The log-probabilities of a response, where gateways keep them."""
-    places = ("logprobs", "response_logprobs", "completion_logprobs", "response.logprobs")
-    found = [names.at(record, name).value for name in places]
-    return [*found, *(each.get("logprobs").value for each in _choices(record))]
+    places = ("logprobs", "response_logprobs", "completion_logprobs")
+    found = [*map(record.value.get, places), names.at(record, "response.logprobs").value]
+    return [*found, *(each.get("logprobs").value for each in choices)]
 
 
 def _choices(record: Record) -> list[Record]:
     """The choices of a response in OpenAI's form."""
-    for each in (record, record.get("response")):
-        if isinstance(each.value, dict) and each.value.get("choices"):
-            return each.get("choices").items()
+    if record.value.get("choices"):
+        return record.get("choices").items()
+    response = record.value.get("response")
+    if isinstance(response, dict) and response.get("choices"):
+        return record.get("response").get("choices").items()
     return []
 
 
 def _chats(
-    record: Record, before: list[tuple[Any, list[Message]]]
+    record: Record, choices: Sequence[Record], before: list[tuple[Any, list[Message]]]
 ) -> Iterator[tuple[list[Message], int]]:
     """The messages of each choice, and how many of them the call was shown."""
     shown = chat(record, before)
-    responses = [each.get("message") or each.get("text") for each in _choices(record)]
+    responses = [each.get("message") or each.get("text") for each in choices]
     if not responses:
-        responses = [each for each in map(record.get, RESPONSES) if each.value][:1]
+        responses = [record.get(name) for name in RESPONSES if record.value.get(name)][:1]
     for response in responses:
         value = response.value
         value = {"content": value} if isinstance(value, str) else response.mapping()

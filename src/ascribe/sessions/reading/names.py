@@ -12,8 +12,7 @@ from hashlib import blake2b
 from math import isfinite
 from typing import Any
 
-from ascribe.sessions.forest import message_key
-from ascribe.sessions.messages import Conversation, changed
+from ascribe.sessions.messages import Conversation, changed, text_of
 from ascribe.sessions.reading.records import Message, Record, content, digest
 from ascribe.steps.hints import option
 from ascribe.steps.problems import TableError
@@ -157,7 +156,8 @@ def times(record: Record) -> tuple[str | float, ...]:
     chat = record.value.get("messages") or record.value.get("conversations") or ()
     messages = chat if isinstance(chat, list) else ()
     places = [record.value, *(each for each in messages if isinstance(each, dict))]
-    found = (place.get(name) for place in places for name in TIMES if name in place)
+    timed = (place for place in places if not place.keys().isdisjoint(TIMES))
+    found = (place[name] for place in timed for name in TIMES if name in place)
     return tuple(each for each in found if isinstance(each, str | float))
 
 
@@ -289,10 +289,12 @@ def ends(whole: Conversation, *names: str | None) -> dict[str, Any]:
     Of a task, a rollout may end where another goes on; less often with the same reward.
     """
     mark, turns = hash((*names, whole.group, whole.reward)), []
-    for each in whole.messages:
-        mark = hash((mark, message_key(each)))
+    for place, each in enumerate(whole.messages):
         if each["role"] == "assistant":
+            mark = hash((mark, whole.action(place)))
             turns.append(mark)
+        else:
+            mark = hash((mark, each["role"], text_of(each.get("content")).strip()))
     pairs = [(place == len(turns), turn) for place, turn in enumerate(turns, 1)]
     return {"parts": (pairs, EXTENDED)}
 

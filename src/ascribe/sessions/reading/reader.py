@@ -304,6 +304,8 @@ class Reader:
     """Formats of single records, of those that are told apart by their messages."""
     keys: list[str] = field(default_factory=list)
     """Of the first record."""
+    named: list[tuple[Hashable, Hashable] | None] = field(default_factory=list)
+    """The session and the trace of each record; None where they cannot be read."""
 
     def __post_init__(self) -> None:
         if isinstance(self.form.reads, Fields):
@@ -344,12 +346,13 @@ class Reader:
         form = self.form
         left = self._survey(files) if form.session is not None else Counter[Hashable]()
         open_sessions: defaultdict[Hashable, list[Record]] = defaultdict(list)
+        pairs = iter(self.named)
         for number, file in enumerate(files):
             for record in self.records(file, again=form.session is not None):
                 records = [record]
                 try:
                     if form.session is not None:
-                        name = self._session(record)
+                        name = self._owner(*(next(pairs) or session_and_trace(record, form)))
                         open_sessions[name].append(record)
                         left[name] -= 1
                         if left[name]:
@@ -380,11 +383,14 @@ class Reader:
         form = self.form
         count: Counter[tuple[Hashable, Hashable]] = Counter()
         owner: dict[str, Hashable] = {}
+        pairs: dict[Hashable, tuple[Hashable, Hashable]] = {}
         scores: list[tuple[tuple[Hashable, Hashable], Score, bool]] = []
         for file in files:
             for place, record in enumerate(self.records(file)):
+                self.named.append(None)
                 try:
                     pair = session_and_trace(record, form)
+                    self.named[-1] = pair = pairs.setdefault(pair, pair)
                     count[pair] += 1  # as when it is read again, whatever else is wrong with it
                     found = () if self.csv else self._scores(record)
                     whole = bool(found) and form.snapshots(record)
@@ -443,10 +449,6 @@ class Reader:
         named = [each for each in found if each.name == name]
         value = self.form.field(record, name)
         return named or ([Score(name, value)] if value else [])
-
-    def _session(self, record: Record) -> Hashable:
-        """What the records of a session have in common."""
-        return self._owner(*session_and_trace(record, self.form))
 
     def _owner(self, session: Hashable, trace: Hashable) -> Hashable:
         return self.owners.get(session, session) or self.owners.get(trace) or trace

@@ -30,7 +30,7 @@ STEPS = {"group", "trajectory", "step"}
 Message: TypeAlias = dict[str, Any]
 
 
-@dataclass  # frozen ones take four times as long to make
+@dataclass(slots=True)  # frozen ones take four times as long to make
 class Record:
     """A JSON value, and where it is: the file, the line (0: the whole file) and the field."""
 
@@ -156,18 +156,19 @@ class Record:
         """The value, which must be true or false; false if there is none."""
         return bool(self._typed("true or false", bool)) if self else False
 
-    def items(self, *, required: bool = False) -> list["Record"]:
+    def items(self, *, required: bool = False, start: int = 0) -> list["Record"]:
         """The entries of a list; none if there is no list, unless it is required."""
         values = self._typed("a list", list) if self or required else []
+        path, line, field = self.path, self.line, self.field
         return [
-            Record(value, self.path, self.line, f"{self.field}[{index}]")
-            for index, value in enumerate(values)
+            Record(value, path, line, f"{field}[{index}]")
+            for index, value in enumerate(values[start:], start)
         ]
 
     def mapping(self) -> Mapping[str, Any]:
         """The value, which must be an object."""
-        value: Mapping[str, Any] = self._typed("an object", dict)
-        return value
+        value: Mapping[str, Any] = self.value
+        return value if type(value) is dict else self._typed("an object", dict)
 
 
 def _kind(value: Any) -> str:
@@ -286,7 +287,8 @@ def message(record: Record, *, sampled: bool = True) -> Message:
     with record.refusing():
         check_form({**value, "role": ROLES[value["role"]]} if _is_other(value) else value)
     role = ROLES.get(value["role"], value["role"])
-    text, reasoning = content(record.get("content"))
+    said = value.get("content")
+    text, reasoning = (said, "") if isinstance(said, str) else content(record.get("content"))
     if role == "assistant" and not text and value.get("refusal") is not None:
         text = content(record.get("refusal"))[0]
     converted: Message = {"role": role, "content": text}

@@ -60,6 +60,8 @@ KINDS = ("type", "event", "kind", "event_type", "source")
 DATA = ("data", "payload", "body")
 """What an event says, if it is an object."""
 SPOKEN = {*SPEAKERS, *CONTENTS}
+ELSEWHERE = SPOKEN - {"role", "content"}
+"""Where messages in a form of their own say who speaks and what."""
 NO_AGENT = re.compile(
     r".*(terminal|executor|environment|proxy|human)\w*|user|tool|system|customer|admin", re.I
 )
@@ -236,7 +238,10 @@ def _refuse(turn: Record) -> str:
 
 def _plain(turn: Record, role: str) -> Record:
     """A turn as a message with a role and a content."""
-    value = dict(turn.mapping())
+    value = turn.mapping()
+    plain = value.get("role") == role and value.keys().isdisjoint(ELSEWHERE)
+    if plain and "content" in value and isinstance(value["content"], str | None):
+        return turn  # as most are
     if isinstance(value.get("message"), dict) and "content" not in value:
         return _plain(turn.get("message"), role)
     if "lc" in value or ("role" not in value and "data" in value):  # LangChain's
