@@ -24,7 +24,9 @@ from experiments.learning_first.learning_experiment import (
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).with_name("report.md")
-PICTURE = "![Success over training, and differences in AUC](../../docs/figures/learning_experiment.svg)"
+PICTURE = (
+    "![Success over training, and differences in AUC](../../docs/figures/learning_experiment.svg)"
+)
 ENVIRONMENTS = tuple(dict.fromkeys(cell[0] for cell in FULL.cells))
 WEAK = tuple(f"{environment}/weak" for environment in ENVIRONMENTS)
 UNSEEN, DEVELOPED_ON = "sokoban", "textcraft"
