@@ -350,13 +350,7 @@ def filled(text: str) -> str:
             f"{found[m]:.2f} [{found[f'{m}_low']:.2f}, {found[f'{m}_high']:.2f}]" for m in METRICS
         )
         rows.append(f"| {name} | " + " | ".join(cells) + " |")
-    logs = [f"{name} ({values[name]['sessions']:.0f})" for name in LOGS]
-    each = ["| `top1`, log by log | " + " | ".join(logs) + " |", "| --- |" + " ---: |" * 4]
-    for name in names:
-        found_in = (values[f"{log}, {name}"] for log in LOGS)
-        cells = (f"{f['top1']:.2f} [{f['top1_low']:.2f}, {f['top1_high']:.2f}]" for f in found_in)
-        each.append(f"| {name} | " + " | ".join(cells) + " |")
-    return fill_page(text, {"mean": "\n".join(rows), "logs": "\n".join(each)})
+    return fill_page(text, {"mean": "\n".join(rows)})
 
 
 def annotated(figures: Figures, folder: Path) -> None:

@@ -39,7 +39,7 @@ from benchmarks import common
 from experiments.geometry.geometry_record import ATTEMPTS, LAYERS, WORLDS, record, tiny_model
 
 common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers", "alfworld", "textworld")
-PAGE = common.ROOT / "docs" / "geometry.md"
+PAGE = Path(__file__).with_name("report.md")
 GAMMA = 0.95
 RADII = tuple(digit * 10.0**power for power in (-4, -3, -2, -1) for digit in (1, 2, 5))
 SHRINKAGES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, np.inf)

@@ -1,4 +1,4 @@
-"""Fill ``docs/learning_first.md`` from the committed results.
+"""Fill ``report.md`` from the committed results.
 
     python -m experiments.learning_first.learning_page
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import mean
 
 from ascribe_lab.audit.report import markdown
-from benchmarks.common import ROOT, fill_page, read_lines
+from benchmarks.common import fill_page, read_lines
 from experiments.common import Case, Cases, chance, read
 from experiments.learning_first.learning_experiment import (
     BASE,
@@ -23,8 +23,10 @@ from experiments.learning_first.learning_experiment import (
 )
 
 RESULTS = Path(__file__).parent / "results"
-PAGE = ROOT / "docs" / "learning_first.md"
-PICTURE = "![Success over training, and differences in AUC](figures/learning_experiment.svg)"
+PAGE = Path(__file__).with_name("report.md")
+PICTURE = (
+    "![Success over training, and differences in AUC](../../docs/figures/learning_experiment.svg)"
+)
 ENVIRONMENTS = tuple(dict.fromkeys(cell[0] for cell in FULL.cells))
 WEAK = tuple(f"{environment}/weak" for environment in ENVIRONMENTS)
 UNSEEN, DEVELOPED_ON = "sokoban", "textcraft"

@@ -1,4 +1,4 @@
-"""Fill ``docs/learning.md``, and the pages that quote it, from the committed results.
+"""Fill ``report.md``, and the pages that quote it, from the committed results.
 
     python -m experiments.sceptic.sceptic_page
 
@@ -15,8 +15,8 @@ from experiments.common import Case, Cases, chance, read
 from experiments.sceptic.sceptic import ARMS, FULL, GROUPED, ORACLE, PLACES, PRIMARY
 
 RESULTS = Path(__file__).parent / "results"
-PAGE = ROOT / "docs" / "learning.md"
-QUOTING = (ROOT / "README.md", ROOT / "docs" / "howto" / "recipe.md")
+PAGE = Path(__file__).with_name("report.md")
+QUOTING = (ROOT / "docs" / "learning.md", ROOT / "docs" / "howto" / "recipe.md")
 RIVALS = ("gigpo", "value", "ppo")
 """Other arms that the first one of the primary contrast is compared with."""
 LEVEL = 0.01

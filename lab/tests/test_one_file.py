@@ -336,6 +336,6 @@ def test_the_page_counts_the_runs_that_doubled():
         assert held_out["grpo", seed][0] == held_out["gigpo", seed][0], "runs are not paired"
     short = [run for run, shares in held_out.items() if shares[-1] < 2 * shares[0]]
     assert (len(held_out), short) == (6, [("grpo", 1)])
-    page = (ROOT / "docs" / "one_file.md").read_text(encoding="utf-8")
+    page = (RESULTS.parent / "report.md").read_text(encoding="utf-8")
     assert "In five of the six runs" in page
     assert "in one (`grpo`, seed 1) it rose" in page

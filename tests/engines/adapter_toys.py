@@ -1,4 +1,4 @@
-"""Adapters with faults that the contract must find, and the snippets of the page."""
+"""Adapters with faults that the contract must find, and the snippets of the pages."""
 
 import re
 from collections.abc import Sequence
@@ -14,19 +14,19 @@ from ascribe.steps.arrays import Floats
 from ascribe.steps.table import StepTable
 from examples.adapter import ListAdapter
 
-PAGE = Path(__file__).parents[2] / "docs" / "engines" / "index.md"
+PAGES = Path(__file__).parents[2] / "docs" / "engines"
 
 
-def snippet(heading: str, language: str = "py") -> str:
-    """The code of a section of the page."""
-    section = PAGE.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    (code,) = re.findall(rf"^```{language}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+def snippet(trainer: str, language: str = "py") -> str:
+    """The code of a trainer's page."""
+    page = (PAGES / f"{trainer}.md").read_text()
+    (code,) = re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     return str(code)
 
 
-def run_snippet(heading: str, **names: Any) -> dict[str, Any]:
-    """Run the code of a section of the page, with these names; returns all names."""
-    exec(compile(snippet(heading), str(PAGE), "exec"), names)
+def run_snippet(trainer: str, **names: Any) -> dict[str, Any]:
+    """Run the code of a trainer's page, with these names; returns all names."""
+    exec(compile(snippet(trainer), f"{trainer}.md", "exec"), names)
     return names
 
 

@@ -227,7 +227,7 @@ def test_the_worker_of_a_controller_credits(
     config: PPOActorConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """AReaL's default mode: the controller is here, the actor in a worker process."""
-    (tmp_path / "credit.py").write_text(snippet("AReaL"))
+    (tmp_path / "credit.py").write_text(snippet("areal"))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
     import credit

@@ -341,7 +341,7 @@ def test_the_rows_of_skyrls_generator_have_the_same_credit_in_every_layout() -> 
 
 
 def test_the_lines_of_the_page() -> None:
-    experiment = run_snippet("SkyRL")["Experiment"]
+    experiment = run_snippet("skyrl")["Experiment"]
     assert issubclass(experiment, BasePPOExp)
     made = trainer("turns")
     parts = {"cfg": made.cfg, "tokenizer": TOKENIZER, "tracker": None, "train_dataset": None}

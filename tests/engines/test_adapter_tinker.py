@@ -46,7 +46,7 @@ def test_its_loop_prepares_a_minibatch_and_its_metrics_read_it(
     groups = ADAPTER.example(EPISODES)
     monkeypatch.setattr(train, "assemble_training_data", None)  # as it was, after the test
     tokenizer = SimpleNamespace(decode=lambda ids: " ".join(map(str, ids)))
-    run_snippet("Tinker cookbook", tokenizer=tokenizer)
+    run_snippet("tinker", tokenizer=tokenizer)
     monkeypatch.setattr(train, "print_group", lambda *_: None)  # prints in colour
 
     class Builder(EnvGroupBuilder):

@@ -27,7 +27,7 @@ from tests.engines.option_lists import check_lists
 from tests.tiny_model import TEMPLATE, train_tokenizer
 
 ADAPTER = TrinityAdapter()
-SETTINGS = yaml.safe_load(snippet("Trinity-RFT", "yaml"))["algorithm"]
+SETTINGS = yaml.safe_load(snippet("trinity", "yaml"))["algorithm"]
 PATH = SETTINGS["advantage_fn"]
 
 

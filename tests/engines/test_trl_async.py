@@ -1,7 +1,7 @@
 """AscribeAsyncTrainer: TRL's real rollout loop and trainer, sessions of one row and of several.
 
-Page: docs/engines/trl.md. vLLM and TRL's kernel for packed rows need a GPU; ``trl_async_toys`` has
-what stands in for them.
+Page: docs/engines/trl_async.md. vLLM and TRL's kernel for packed rows need a GPU;
+``trl_async_toys`` has what stands in for them.
 """
 
 import copy

@@ -1,6 +1,6 @@
 """Rewards, states and ends of turns in TRL's own tool loop: every kind of call, one real run.
 
-Page: docs/engines/trl.md, "Rewards and states of single turns".
+Page: docs/engines/trl_reference.md, "Rewards and states of single turns".
 """
 
 import json

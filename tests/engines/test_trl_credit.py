@@ -199,7 +199,7 @@ def test_every_private_name_of_trl_is_checked_when_a_trainer_is_made(tmp_path: P
     with pytest.raises(ImportError, match="lacks _step, on which"):
         check_trl(made)
     assert len(HOOKS) == 9
-    page = (Path(__file__).parents[2] / "docs/engines/trl.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/engines/trl_reference.md").read_text()
     assert all(f"`{name}`" in page for name in HOOKS)
     assert all(f" {release} " in page for release in RELEASES)
 

@@ -1,6 +1,6 @@
 """What becomes of TRL's options: the list is complete, and what it says of losses holds.
 
-Page: docs/engines/trl.md, "Options of TRL".
+Page: docs/engines/trl_reference.md, "Options of TRL".
 """
 
 import subprocess

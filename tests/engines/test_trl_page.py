@@ -20,7 +20,9 @@ from tests.engines.explained import LOGGED, explained
 pytestmark = [pytest.mark.engine, toys.QUIET]
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "engines/trl.md").read_text(encoding="utf-8")
+SCREEN, PAGE = (
+    (DOCS / f"engines/{name}.md").read_text(encoding="utf-8") for name in ("trl", "trl_reference")
+)
 SMALLER = {
     "models/Qwen2.5-1.5B-Instruct": "model",
     "max_steps=100": "max_steps=1, use_cpu=True, bf16=False, report_to='none'",
@@ -40,7 +42,7 @@ def code(page: str) -> list[str]:
 
 
 CODE = code(PAGE)
-(TUTORIAL,) = code((DOCS / "tutorials/trl.md").read_text(encoding="utf-8"))
+TUTORIAL = CODE[-1]
 OPTIONAL = dict.fromkeys(re.findall(r"^    .*# new, optional.*\n", TUTORIAL, re.MULTILINE), "")
 TWO_LINES = {
     '"models/Qwen3-0.6B"': '"model", processing_class=tokenizer',
@@ -69,7 +71,7 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     model.config.max_position_embeddings = 4096  # its tokens are hardly more than bytes
     model.save_pretrained(folder / "model")
     toys.tokenizer().save_pretrained(folder / "model")
-    return run(CODE[3], SMALLER, folder)
+    return run(CODE[1], SMALLER, folder)
 
 
 STOCK = OPTIONAL | {
@@ -85,11 +87,11 @@ GRPO = OPTIONAL | {
 }
 
 
-def test_the_page_shows_lines_of_the_tutorial() -> None:
+def test_the_page_shows_lines_of_the_script() -> None:
     assert len(OPTIONAL) == 2
-    # The tutorial's report is of a run with gigpo; the page names the default.
+    # The kept run is one with gigpo; the page names the default.
     script = TUTORIAL.replace('recipe="gigpo"', f'recipe="{DEFAULT}"').splitlines()
-    shown = [line for line in CODE[0].splitlines() if not line.startswith("    #")]
+    shown = [line for line in code(SCREEN)[0].splitlines() if not line.startswith("    #")]
     assert set(shown) <= set(script)
     assert sum("# new" in line or "# was" in line for line in shown) == 2
 
@@ -97,7 +99,7 @@ def test_the_page_shows_lines_of_the_tutorial() -> None:
 def test_two_lines_of_a_script_change(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """The tutorial: TRL's own loop with an environment, against a plain GRPOTrainer."""
+    """The script: TRL's own loop with an environment, against a plain GRPOTrainer."""
     from tests.engines.trl_tools import tool_model
 
     model, tokenizer = tool_model(tmp_path_factory)
@@ -152,7 +154,7 @@ def test_one_rollout_per_task(tmp_path: Path) -> None:
     given = {"model": toys.tiny(), "reward_funcs": toys.won, "train_dataset": toys.prompts(8)}
     given |= {"args": toys.config(tmp_path), "rollout": toys.play, "tokenizer": toys.tokenizer()}
     more = {"recipe=method": "recipe=method, processing_class=tokenizer, rollout_func=rollout"}
-    made = run(CODE[1], more, tmp_path, recipe=recipe, AscribeTrainer=AscribeTrainer, **given)
+    made = run(CODE[0], more, tmp_path, recipe=recipe, AscribeTrainer=AscribeTrainer, **given)
     made.train()
     assert made.num_generations == 1
     assert toys.logged(made, "ascribe/credit/memory_share") == [0]

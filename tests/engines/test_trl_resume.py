@@ -1,6 +1,6 @@
 """A run that is resumed in the middle of an iteration trains what it has not trained.
 
-Page: docs/engines/trl.md, "What works".
+Page: docs/engines/trl_reference.md, "What works".
 """
 
 from pathlib import Path

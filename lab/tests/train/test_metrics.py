@@ -85,7 +85,7 @@ def test_names_and_meanings_are_the_same_in_the_source_and_in_the_docs() -> None
 
 
 def test_the_pages_name_all_of_them_and_no_others() -> None:
-    text = (DOCS / "engines" / "verl.md").read_text(encoding="utf-8")
+    text = (DOCS / "engines" / "verl_reference.md").read_text(encoding="utf-8")
     named = re.findall(r"`(ascribe/[\w/]+)`", text)
     assert named
     assert [one for one in named if explained(one) is None] == []

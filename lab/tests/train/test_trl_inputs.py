@@ -1,6 +1,6 @@
 """Runs of TRL in which the recipe's columns come from the engine, or from a rollout function.
 
-Page: docs/estimators/other.md.
+Page: docs/estimators/columns.md.
 """
 
 import math

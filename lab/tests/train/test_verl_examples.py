@@ -18,7 +18,9 @@ from ascribe_lab.train.verl.arguments import ON_CPU, verl_overrides
 yaml = pytest.importorskip("yaml", reason="needs the extra verl")
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs/engines/verl.md").read_text("utf-8")
+PAGE = "".join(
+    (ROOT / f"docs/engines/{name}.md").read_text("utf-8") for name in ("verl", "verl_reference")
+)
 EXAMPLES = [
     path
     for path in sorted((ROOT / "examples/train").glob("*.yaml"))

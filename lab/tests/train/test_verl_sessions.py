@@ -14,7 +14,7 @@ from tests.engines.needs import NEEDS_VERL
 os.environ.setdefault("VERL_PLATFORM", "cpu")
 pytestmark = [pytest.mark.engine, NEEDS_VERL, pytest.mark.filterwarnings("ignore")]
 
-PAGE = Path(__file__).parents[3] / "docs/engines/verl.md"
+PAGE = Path(__file__).parents[3] / "docs/engines/verl_reference.md"
 MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
 SCORES = [1.0, 0.25, 0.5, 0.0]
 

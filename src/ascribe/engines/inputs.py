@@ -48,7 +48,7 @@ def missing_columns(recipe: Recipe, engine: str, given: Collection[str]) -> str 
         return None
     return (
         f"{recipe.name} needs the column {' and '.join(missing)}, which {engine} does not give "
-        f"here: {page('estimators/other')} says what gives it"
+        f"here: {page('estimators/columns')} says what gives it"
     )
 
 

@@ -158,7 +158,7 @@ class Recipe:
             arrange(table)  # what is wrong with its rows comes first
             raise InputError(
                 f"{self.name} needs the column {' and '.join(missing)}, which the table does not "
-                f"have; where it comes from: {page('estimators/other')}"
+                f"have; where it comes from: {page('estimators/columns')}"
             )
         credit = self._compute_each(table.iterations(), inputs)
         terms = {name: term.values for name, term in credit.terms.items()}

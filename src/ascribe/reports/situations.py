@@ -107,7 +107,7 @@ SITUATIONS = (
         "returns",
         PROPOSED,
         "in long worlds 0.95 lost 0.11 of mean success to the best discount, the proposal 0.05",
-        "benchmarks",
+        "howto/recipe",
     ),
 )
 """The recommendation. The first row that fits a table is its row."""

@@ -20,7 +20,7 @@ mask, several or none. ``RowBuilder`` keeps where each turn begins.
 A sample of TRL has one advantage: ``RowAdvantage`` is that number, and carries those of the tokens
 to the batch. TRL's loss is the mean over tokens, so one row or several make the same update.
 
-Page: docs/engines/trl.md. Private names of TRL: ``PRIVATE``.
+Page: docs/engines/trl_async.md. Private names of TRL: ``PRIVATE``.
 """
 
 import queue

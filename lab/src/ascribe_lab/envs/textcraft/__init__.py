@@ -1,6 +1,6 @@
 """TextCraft: craft an item of Minecraft, given the crafting commands and a few that do not help.
 
-``docs/environments/textcraft.md`` has the protocol (ADaPT, Prasad et al. 2024; also a part of
+``docs/environments/games.md`` has the protocol (ADaPT, Prasad et al. 2024; also a part of
 AgentGym) and what differs from the original. Actions are ``get N item`` (an item that no recipe
 makes), ``craft N item using N item, N item`` (exactly the counts of a recipe; the first number is
 not read) and ``inventory``. Reward: 1 when the goal is crafted, which ends the episode, else 0.

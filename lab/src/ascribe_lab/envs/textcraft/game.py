@@ -30,7 +30,7 @@ class Crafting:
 
 
 class TextCraft(TextEnvironment[Crafting]):
-    """TextCraft. See ``docs/environments/textcraft.md``.
+    """TextCraft. See ``docs/environments/games.md``.
 
     Args:
         split: ``all`` goals; ``adapt``, 200 of depth 2 or more, deepest first; ``train`` and
