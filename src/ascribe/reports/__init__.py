@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 from ascribe import __version__
 from ascribe.decisions import Decisions, find_decisions
 from ascribe.estimators import DEFAULT, Recipe, as_recipe
+from ascribe.reports.answers import answers
 from ascribe.reports.browse import browser, packed
 from ascribe.reports.crediting import RecipeComparison, credit_batches, two_recipes
 from ascribe.reports.facts import Facts, gather
@@ -43,6 +44,8 @@ class Picture:
         comparison: of two recipes on the same steps, if two were given.
         figures: the charts.
         browser: data of the trajectory browser.
+        answers: what happened, what separates won from lost, and so on, as plain values; see
+            ``docs/report.schema.json``.
         notes: what files of conversations were read as.
         balances: what was seen, used and left out of each.
         run: the metrics of the run that wrote the files, if it is known.
@@ -62,6 +65,7 @@ class Picture:
     comparison: RecipeComparison | None
     figures: tuple[Figure, ...]
     browser: dict[str, Any]
+    answers: dict[str, Any]
     notes: tuple[str, ...] = ()
     run: RunMetrics | None = None
     balances: tuple[Balance, ...] = ()
@@ -118,12 +122,8 @@ class Picture:
             "groups": facts.task_groups,
             "success": facts.everything["success"],
             "won": facts.success_by_column,
-            "verdict": {
-                "headline": self.verdict.headline,
-                "advice": self.verdict.advice,
-                "situation": self.verdict.situation,
-                "findings": safe(self.verdict.rows(), sys.maxsize),
-            },
+            "answers": self.answers,
+            "verdict": self.answers["training"],
             "comparison": None
             if self.comparison is None
             else {
@@ -277,5 +277,10 @@ def picture(
     if other is not None and against is not None:
         notes += [f"{against.name}: {note}" for note in other.credit.notes]
     all_notes = tuple(dict.fromkeys(notes))
-    left_out = tuple(balances.values())
-    return Picture(found, facts, judge(facts), comparison, figures, data, all_notes, run, left_out)
+    left_out, verdict = tuple(balances.values()), judge(facts)
+    training = {name: getattr(verdict, name) for name in ("headline", "advice", "situation")}
+    training |= {"findings": verdict.rows()}
+    seen = [each.as_dict() for each in left_out]
+    told = answers(credited, found, batches, balances=seen, training=training)
+    shown = (comparison, figures, data, told, all_notes, run, left_out)
+    return Picture(found, facts, verdict, *shown)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,12 @@ from ascribe.estimators.diagnostics import Diagnosis, diagnose
 from ascribe.groups.exact import exact
 from ascribe.groups.responses import readable
 from ascribe.reports.reading import Batch, refused
-from ascribe.reports.text import shortened
+from ascribe.reports.text import shortened, unique
+from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints, Objects
 from ascribe.steps.check import Arranged, CheckReport, arrange, join_reports
 from ascribe.steps.problems import Severity, TableError, one_line
+from ascribe.steps.returns import episode_outcome
 from ascribe.steps.table import Coded, StepTable
 
 NAMES = ("group", "trajectory", "corrects")
@@ -78,6 +81,32 @@ class Credited:
             return self.credit.terms["step"].labels[self.steps.rows]
         steps = self.steps
         return exact(steps.group, steps.state, self.table.state.values.size).labels
+
+    @cached_property
+    def sessions(self) -> list[str]:
+        """The name of each trajectory in canonical order, as every part of a report shows it."""
+        return self._names(self.table.trajectory, self.steps.rows[self.steps.starts])
+
+    @cached_property
+    def tasks(self) -> list[str]:
+        """The name of each group in canonical order, as every part of a report shows it."""
+        group, starts = self.steps.group_of_trajectory, self.steps.starts
+        first = segments.first_rows(group, self.steps.group_count)
+        return self._names(self.table.group, self.steps.rows[starts[first]])
+
+    def _names(self, column: Coded, rows: Ints) -> list[str]:
+        return unique([str(text or "") for text in column.take(rows).texts()])
+
+    @cached_property
+    def session_of_row(self) -> Ints:
+        """The number of the trajectory of each row of the table; -1 for padding."""
+        return self.steps.to_table_order(self.steps.trajectory, len(self.table), -1)
+
+    @cached_property
+    def returns(self) -> Floats:
+        """What each trajectory earned."""
+        steps = self.steps
+        return episode_outcome(steps.reward, steps.trajectory, steps.trajectory_count)
 
 
 def credit_batches(

@@ -6,7 +6,7 @@ and observations, prompts and responses later, only for the steps that the page 
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -31,6 +31,8 @@ TRANSCRIPT = ("observation", "prompt", "response", "messages")
 """Columns that are shown with a step, if the file has them."""
 TOKENS = "response_ids"
 """Tokens of each response, of which the number is shown."""
+MEASURES = {"tokens": (TOKENS, "response_tokens", "tokens"), "seconds": ("seconds", "duration")}
+"""What a step took: the columns that may say so, as numbers or, of tokens, as lists."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +54,7 @@ class Batch:
         problems: those that the table alone does not show.
         number: of the iteration: the file's own, or else the place among all batches, from 1.
         arguments: of a file of sessions: its name and the options to read it.
+        measures: what each step took, by the names of ``MEASURES``, if the file tells.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Batch:
     problems: tuple[Problem, ...] = ()
     number: int = 1
     arguments: Sequence[str] = ()
+    measures: Mapping[str, Floats] = field(default_factory=dict)
 
 
 class RefusedFileError(TableError):
@@ -119,7 +123,8 @@ def read_batches(
     from ascribe.sessions.reading import CHECKED_COLUMNS, Imported, read
 
     known = [name for name in KNOWN_COLUMNS if fingerprints or name != "fingerprint"]
-    wanted = {*known, WON, TRAINED, REWRITTEN, *CHECKED_COLUMNS}.__contains__
+    measures = [name for names in MEASURES.values() for name in names]
+    wanted = {*known, WON, TRAINED, REWRITTEN, *CHECKED_COLUMNS, *measures}.__contains__
     batches: list[Batch] = []
     for path in files:
         if isinstance(path, StepTable):
@@ -235,6 +240,7 @@ def _split(path: Path, rollouts: Rollouts) -> list[Batch]:
     won, rewritten = rollouts.flag(WON), rollouts.flag(REWRITTEN)
     trained, finish = column(TRAINED, kinds.is_floating), column(FINISH, kinds.is_string)
     checked = carried.select([name for name in CHECKED_COLUMNS if name in carried.column_names])
+    measures = _measures(carried)
     batches = []
     for number, rows, part in table.iterations():
         columns = checked.take(pa.array(rows))
@@ -250,6 +256,35 @@ def _split(path: Path, rollouts: Rollouts) -> list[Batch]:
                 None if rewritten is None else rewritten[rows],
                 problems=tuple(check_carried(Rollouts(part, columns, columns.select([])))),
                 number=1 if table.iteration is None else number,
+                measures={name: values[rows] for name, values in measures.items()},
             )
         )
     return batches
+
+
+def _measures(carried: "pa.Table") -> dict[str, Floats]:
+    """What each step took, by the names of ``MEASURES``; NaN where it is not known."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.types as kinds
+
+    found: dict[str, Floats] = {}
+    for measure, names in MEASURES.items():
+        for name in filter(carried.column_names.__contains__, names):
+            column = carried.column(name)
+            if name == TOKENS and (kinds.is_list(column.type) or kinds.is_large_list(column.type)):
+                column = pc.list_value_length(column)
+            if kinds.is_integer(column.type) or kinds.is_floating(column.type):
+                values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+                found.setdefault(measure, np.where(values >= 0, values, np.nan))
+    return found
+
+
+def measured(batches: Sequence[Batch], batch: Ints, rows: Ints, name: str) -> Floats:
+    """What each of these steps took; NaN where it is not known."""
+    values = np.full(rows.size, np.nan)
+    for number, each in enumerate(batches):
+        if name in each.measures:
+            own = batch == number
+            values[own] = each.measures[name][rows[own]]
+    return values

@@ -2,9 +2,11 @@
 
 import json
 import re
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
-from ascribe.steps.problems import printable
+from ascribe.steps.problems import one_line, printable
 
 _ACTING = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 """Characters that could end a script or begin one, as escaped in JSON."""
@@ -41,6 +43,19 @@ def shortened(text: str, most: int) -> str:
     if len(text) <= most:
         return visible(text)
     return f"{visible(text[:most])}… ({len(text) - most:,} more characters)"
+
+
+def unique(names: Sequence[str], most: int = 200) -> list[str]:
+    """The names on one line each, with a number behind each that another one is shown like."""
+    shown, times = [], Counter[str]()
+    for name in names:
+        short = one_line(name, most)
+        while times[short]:
+            times[short] += 1
+            short = f"{short} ({times[short]})"
+        times[short] += 1
+        shown.append(short)
+    return shown
 
 
 def safe(value: Any, most: int) -> Any:
