@@ -10,7 +10,7 @@ from ascribe import __version__
 from ascribe.decisions import Decisions, find_decisions
 from ascribe.estimators import DEFAULT, Recipe, as_recipe
 from ascribe.reports.answers import answers
-from ascribe.reports.browse import browser, packed
+from ascribe.reports.browse import browser
 from ascribe.reports.crediting import RecipeComparison, credit_batches, two_recipes
 from ascribe.reports.facts import Facts, gather
 from ascribe.reports.figures import Figure, draw, draw_run
@@ -20,7 +20,7 @@ from ascribe.reports.runs import RunMetrics
 from ascribe.reports.runs import read_run as read_run
 from ascribe.reports.text import safe, visible
 from ascribe.reports.verdict import ReportVerdict, judge
-from ascribe.reports.write import COLOURS, theme, write_figures, write_page, write_tables
+from ascribe.reports.write import write_figures, write_page, write_tables
 from ascribe.steps.balance import Balance
 from ascribe.steps.errors import InputError
 from ascribe.steps.files import Progress
@@ -131,7 +131,7 @@ class Picture:
                 "second": visible(self.comparison.second),
                 "sentence": visible(self.comparison.sentence()),
             },
-            "browser": packed(self.browser),
+            "browser": self.browser,
         }
 
     def _left_out(self) -> Iterator[str]:
@@ -147,7 +147,6 @@ def _frame(tables: Mapping[str, list[dict[str, Any]]], figures: Sequence[Figure]
         "version": __version__,
         "tables": tables,
         "figures": {figure.name: asdict(figure) for figure in figures},
-        "themes": {name: theme(name) for name in COLOURS},
     }
 
 
