@@ -159,7 +159,8 @@ def _chunks(
     columns |= read_transcript(batches, credited.batch[rows], credited.row[rows])
     cells = _cells(credited, calls, shown) | {"tokens": columns.pop(TOKENS, None)}
     credits_ = [_credit(each, shown) for each in recipes]
-    texts, groups = Texts(), []
+    texts = Texts()
+    groups: list[Plain] = []
     for span in _runs(steps.group[shown]):
         own = {name: values[span] for name, values in cells.items() if values is not None}
         for name, values in columns.items():

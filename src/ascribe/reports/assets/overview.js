@@ -28,25 +28,25 @@ function versionTable() {
   const has = (name) => versions.some((each) => each[name] !== null && each[name] !== undefined && each[name] > 0);
   const mean = (name, show) => (each) => (each[name] === null ? "–" : show(each[name] / each.sessions));
   const columns = [
-    ["version", (each) => [el("div", { title: each.name, class: "clipped" }, numbered(names) ? el("b", {}, `${versions.indexOf(each) + 1} `) : null, el("span", { class: "name" }, each.name)),
-      bar(scaled(each.share), scaled(each.low), scaled(each.high)), el("b", {}, amount(each.share)),
-      el("span", { class: "soft" }, ` ${amount(each.low).replace(" %", "")} to ${amount(each.high)}`)]],
+    ["version", (each) => el("div", { title: each.name, class: "clipped" }, numbered(names) ? el("b", {}, `${versions.indexOf(each) + 1} `) : null, el("span", { class: "name" }, each.name)), "wide-name"],
+    [reached, (each) => [bar(scaled(each.share), scaled(each.low), scaled(each.high)), el("b", {}, amount(each.share)),
+      el("span", { class: "soft" }, ` ${amount(each.low).replace(" %", "")} to ${amount(each.high)}`)], "nowrap"],
     ["attempts", (each) => whole(each.sessions), "number"],
     often ? [`pass@${most}`, (each) => passed("pass_at", each, most), "number"] : null,
     often ? [`pass^${most}`, (each) => passed("pass_hat", each, most), "number"] : null,
-    ["steps each", mean("steps", (value) => number(+value.toPrecision(2))), "number"],
-    has("errors") ? ["errors each", mean("errors", (value) => number(+value.toPrecision(2))), "number"] : null,
-    has("tokens") ? ["tokens each", mean("tokens", (value) => whole(Math.round(value))), "number"] : null,
-    has("seconds") ? ["time each", mean("seconds", duration), "number"] : null,
+    ["steps", mean("steps", (value) => number(+value.toPrecision(2))), "number"],
+    has("errors") ? ["errors", mean("errors", (value) => number(+value.toPrecision(2))), "number"] : null,
+    has("tokens") ? ["tokens", mean("tokens", (value) => whole(Math.round(value))), "number"] : null,
+    has("seconds") ? ["time", mean("seconds", duration), "number"] : null,
   ].filter(Boolean);
-  const made = [listing("Versions", columns, versions)];
+  const made = [listing("Versions", columns, versions), el("p", { class: "hint" }, `The line in a bar is the 95 % interval. Means of an attempt: ${columns.slice(often ? 5 : 3).map(([head]) => head).join(", ")}.`)];
   if (most > 1 && !graded) {
     const ks = [...new Set(versions.flatMap(({ pass_at: each }) => each.map(({ k }) => k)))].sort((a, b) => a - b);
     const rows = versions.flatMap((each, at) => ["pass_at", "pass_hat"].map((kind) => ({ each, at, kind })));
     made.push(el("details", { open: versions.length === 1 }, el("summary", {}, "pass@k and pass^k for every k"),
       el("p", { class: "hint" }, "pass@k: at least one of k attempts at a task wins; pass^k: all k of them do. Means over the tasks with that many attempts."),
       listing("pass@k and pass^k", [
-        ["", ({ each, at, kind }) => [kind === "pass_at" ? "pass@k" : "pass^k", versions.length > 1 ? el("span", { class: "soft name", title: each.name }, ` ${nameOf(names, at)}`) : null]],
+        ["", ({ each, at, kind }) => [kind === "pass_at" ? "pass@k" : "pass^k", versions.length > 1 ? el("span", { class: "soft name", title: each.name }, ` ${nameOf(names, at)}`) : null], "nowrap"],
         ...ks.map((k) => [`k = ${k}`, ({ each, kind }) => {
           const one = each[kind].find((found) => found.k === k);
           return one ? [amount(one.value), one.tasks < each.tasks ? el("span", { class: "soft" }, ` of ${whole(one.tasks)}`) : null] : "–";
@@ -58,6 +58,9 @@ function versionTable() {
 function level(share) {
   return share <= 0 ? "neg3" : share >= 1 ? "pos3" : share < 0.34 ? "neg2" : share < 0.5 ? "neg1" : share === 0.5 ? "zero" : share < 0.67 ? "pos1" : "pos2";
 }
+
+// Names often differ at their ends.
+const middle = (name, most) => (name.length <= most ? name : `${name.slice(0, Math.ceil(most / 2) - 1)}…${name.slice(name.length - Math.floor(most / 2))}`);
 
 // The grid: tasks by versions; rows are made as far as they are shown.
 function showGrid() {
@@ -80,18 +83,18 @@ function showGrid() {
   };
   const head = (most_) => el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "task"),
     names.map((name, place) => el("th", { scope: "col", class: "top", title: name, "aria-label": name }, el("span", { class: "name" }, most_ ? "" : nameOf(names, place))))));
-  const line = ({ task, cells }) => el("tr", {},
-    el("th", { scope: "row" }, button(oneLine(task, 60), (event) => pick(task, null, event.currentTarget), { class: "task name", title: task, tabindex: "-1" })),
+  const line = (letters) => ({ task, cells }) => el("tr", {},
+    el("th", { scope: "row" }, button(middle(task, letters), (event) => pick(task, null, event.currentTarget), { class: "task name", title: task, tabindex: "-1" })),
     cells.map((pair, version) => el("td", {}, pair ? cell(task, pair[0] / pair[1], graded ? number(+(pair[0] / pair[1]).toPrecision(2)) : `${pair[0]}/${pair[1]}`, version) : el("span", { class: "soft", "aria-label": "no attempt" }, "·"))));
   const show = () => {
     const wanted = filter.value.trim().toLowerCase();
     const fitting = tasks.filter(({ task }) => task.toLowerCase().includes(wanted)), shown = fitting.slice(0, most);
     // Few versions leave room for several columns of tasks side by side.
-    const longest = Math.max(...shown.map(({ task }) => Math.min(task.length, 24)), 4);
-    const side = Math.min(Math.ceil(shown.length / 8), Math.max(1, Math.floor(field.clientWidth / (40 + 8 * longest + 44 * names.length))));
-    const high = Math.ceil(shown.length / side);
+    const box = names.length > 12 ? 30 : 44, room = (field.clientWidth - 40 - box * names.length) / 8;
+    const letters = Math.min(Math.max(...shown.map(({ task }) => task.length), 4), Math.max(14, Math.floor(room)));
+    const side = Math.min(Math.ceil(shown.length / 8), Math.max(1, Math.floor(field.clientWidth / (40 + 8 * letters + box * names.length))));
     field.replaceChildren(el("div", { class: "tables" }, Array.from({ length: side }, (_, place) =>
-      el("table", { class: "grid" }, head(names.length === 1), el("tbody", {}, shown.slice(place * high, (place + 1) * high).map(line))))));
+      el("table", { class: `grid ${names.length > 12 ? "narrow" : ""}` }, head(names.length === 1), el("tbody", {}, shown.filter((_, at) => at % side === place).map(line(letters)))))));
     const first = field.querySelector(".box");
     if (first) first.tabIndex = 0;
     more.hidden = fitting.length <= most;
