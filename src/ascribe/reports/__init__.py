@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 from ascribe import __version__
 from ascribe.decisions import Decisions, find_decisions
 from ascribe.estimators import DEFAULT, Recipe, as_recipe
-from ascribe.reports.answers import answers
+from ascribe.reports.answers import answer
 from ascribe.reports.browse import browser
 from ascribe.reports.crediting import RecipeComparison, credit_batches, two_recipes
 from ascribe.reports.facts import Facts, gather
@@ -280,6 +280,6 @@ def picture(
     training = {name: getattr(verdict, name) for name in ("headline", "advice", "situation")}
     training |= {"findings": verdict.rows()}
     seen = [each.as_dict() for each in left_out]
-    told = answers(credited, found, batches, balances=seen, training=training)
+    told = answer(credited, found, batches, balances=seen, training=training)
     shown = (comparison, figures, data, told, all_notes, run, left_out)
     return Picture(found, facts, verdict, *shown)

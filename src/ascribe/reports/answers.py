@@ -95,7 +95,7 @@ class Sessions:
         return sorted(range(len(self.versions)), key=lambda v: natural(self.versions[v]))
 
 
-def answers(
+def answer(
     credited: Credited,
     found: Decisions,
     batches: Sequence[Batch],

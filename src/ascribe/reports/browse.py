@@ -273,7 +273,8 @@ def _call(call: Any, texts: Texts) -> list[Any]:
     try:
         name, arguments = name_and_arguments(call, strict=False)
     except ValueError:
-        return [texts.number(named), texts.number(canonical(call))]
+        function = call.get("function", call) if isinstance(call, Mapping) else call
+        return [texts.number(named), texts.number(canonical(function))]
     words = [texts.number(named), texts.number(name)]
     for key, value in arguments.items():
         # Lines are shown as lines.
