@@ -46,7 +46,7 @@ function versionTable() {
     made.push(el("details", { open: versions.length === 1 }, el("summary", {}, "pass@k and pass^k for every k"),
       el("p", { class: "hint" }, "pass@k: at least one of k attempts at a task wins; pass^k: all k of them do. Means over the tasks with that many attempts."),
       listing("pass@k and pass^k", [
-        ["", ({ each, at, kind }) => [kind === "pass_at" ? "pass@k" : "pass^k", versions.length > 1 ? el("span", { class: "soft name", title: each.name }, ` ${nameOf(names, at)}`) : null], "nowrap"],
+        ["mean", ({ each, at, kind }) => [kind === "pass_at" ? "pass@k" : "pass^k", versions.length > 1 ? el("span", { class: "soft name", title: each.name }, ` ${nameOf(names, at)}`) : null], "nowrap"],
         ...ks.map((k) => [`k = ${k}`, ({ each, kind }) => {
           const one = each[kind].find((found) => found.k === k);
           return one ? [amount(one.value), one.tasks < each.tasks ? el("span", { class: "soft" }, ` of ${whole(one.tasks)}`) : null] : "–";
@@ -82,7 +82,7 @@ function showGrid() {
     return made;
   };
   const head = (most_) => el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "task"),
-    names.map((name, place) => el("th", { scope: "col", class: "top", title: name, "aria-label": name }, el("span", { class: "name" }, most_ ? "" : nameOf(names, place))))));
+    names.map((name, place) => el("th", { scope: "col", class: "top", title: name, "aria-label": name }, el("span", { class: "name" }, most_ ? reached : nameOf(names, place))))));
   const line = (letters) => ({ task, cells }) => el("tr", {},
     el("th", { scope: "row" }, button(middle(task, letters), (event) => pick(task, null, event.currentTarget), { class: "task name", title: task, tabindex: "-1" })),
     cells.map((pair, version) => el("td", {}, pair ? cell(task, pair[0] / pair[1], graded ? number(+(pair[0] / pair[1]).toPrecision(2)) : `${pair[0]}/${pair[1]}`, version) : el("span", { class: "soft", "aria-label": "no attempt" }, "·"))));

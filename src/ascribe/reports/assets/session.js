@@ -136,7 +136,7 @@ function stepOf(run, at, depth = 0) {
     if (which && which.step === step) marks.push(el("p", { class: `mark-${name}` }, el("b", {}, `The ${name} step: `), prose(which.why), "."));
   }
   const agent = textOf(run, cells.agent ? cells.agent[at] : -1), corrects = textOf(run, cells.corrects ? cells.corrects[at] : -1);
-  const made = el("section", { class: `step${marks.length ? " marked" : ""}`, "data-at": at, tabindex: "-1", "aria-label": `Step ${step}` },
+  const made = el("div", { class: "step", role: "group", "data-at": at, "aria-label": `Step ${step}` },
     el("h3", {}, el("a", { href: sessionLink(run.session, step), class: "link" }, `Step ${step}`), " ", chip(run, at),
       cells.failed[at] ? el("span", { class: "tag bad" }, cells.valid[at] ? "went wrong" : "not understood") : null,
       agent && agent !== "" ? el("span", { class: "soft" }, " by ", el("span", { class: "name" }, agent)) : null,
