@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ascribe.decisions.changed import Changed
 from ascribe.estimators import Recipe
 from ascribe.estimators.assign import assign
 from ascribe.estimators.credit import Credit
@@ -156,6 +157,36 @@ def credit_batches(
         dropped_groups=dropped_groups,
         dropped_rows=sum(lengths) - sum(sizes),
         diagnoses=tuple(map(diagnose, tables, credits_)),
+    )
+
+
+def credit_versions(
+    batches: Sequence[Batch], changed: Changed, recipe: Recipe, group_size: int | None = None
+) -> Credited:
+    """Credit the files of two versions together, so that attempts of both are compared."""
+    inputs: dict[str, Any] = {"severity": Severity.FATAL, "group_size": group_size}
+    assigned = assign(changed.table, recipe, "drop", **inputs)
+    keep = np.flatnonzero(assigned.selection.keep)
+    batch = np.repeat([0, 1], [rows.size for rows in changed.kept])[keep]
+    row = np.concatenate(changed.kept)[keep]
+    kept = [row[batch == number] for number in (0, 1)]
+    table, credit = changed.table.take(keep), assigned.credit.rows(keep)
+    return Credited(
+        recipe=recipe,
+        table=table,
+        credit=credit,
+        report=assigned.selection.report,
+        batch=batch,
+        row=row,
+        names=changed.names,
+        numbers=(1, 2),
+        won=_joined_arrays([each.won for each in batches], kept),
+        trained=_joined_arrays([each.trained for each in batches], kept),
+        finish=_joined_arrays([each.finish for each in batches], kept),
+        rewritten=_joined_arrays([each.rewritten for each in batches], kept),
+        dropped_groups=len(assigned.selection.dropped),
+        dropped_rows=sum(len(each.table) for each in batches) - keep.size,
+        diagnoses=(diagnose(table, credit),),
     )
 
 
