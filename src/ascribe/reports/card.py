@@ -45,7 +45,9 @@ def card(answers: Plain) -> str:
         top, lines = _paragraph(said, MARGIN + 26, top + 10, 17, most=2)
         parts += lines
         top += 6
-    made = "Made by Ascribe. Shares with 95 % intervals, differences with 90 % intervals."
+    more = len(happened["versions"]) - MOST_VERSIONS
+    made = f"The {MOST_VERSIONS - 2} highest versions and the 2 lowest are shown. " * (more > 0)
+    made += "Made by Ascribe. Shares with 95 % intervals, differences with 90 % intervals."
     parts += _paragraph(made, MARGIN, HEIGHT - 28, 14, most=1, fill=SOFT)[1]
     return "\n".join([*parts, "</svg>"])
 

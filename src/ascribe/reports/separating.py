@@ -135,7 +135,8 @@ def sentence_of(each: Decision) -> str:
     sides = f"{high} of {first.sessions:,}", f"{low} of {other.sessions:,}"
     if not share:
         sides = f"{high} on average in {first.sessions:,}", f"{low} in {other.sessions:,}"
-    return f"Attempts with {first.action} {verb} {sides[0]}, those without {sides[1]}."
+    what = first.action if first.action.startswith("calling ") else f"with {first.action}"
+    return f"Attempts {what} {verb} {sides[0]}, those without {sides[1]}."
 
 
 def sureness(each: Decision) -> Iterator[str]:
