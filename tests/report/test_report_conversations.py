@@ -14,6 +14,7 @@ from ascribe import recipe
 from ascribe.cli import app
 from ascribe.estimators.diagnostics import credit_per_tool, diagnose
 from ascribe.reports import Picture, picture
+from tests.report.toys import groups_of
 from tests.sessions.test_formats import DATA, chat, lines
 
 pytestmark = pytest.mark.unit
@@ -39,13 +40,14 @@ def findings(page: Picture) -> dict[str, str]:
 
 def test_messages_are_shown_as_such():
     page = picture([DATA / "openai.jsonl"], recipe("gigpo"))
-    group, texts = page.browser["groups"][0], page.browser["texts"]
+    group = groups_of(page.browser)[0]
+    texts = group["texts"]
     first, second = group["cells"]["messages"][:2]
     assert [message["role"] for message in first] == ["system", "user", "assistant"]
     assert [message["role"] for message in second] == ["tool", "assistant"]
     assert texts[second[0]["text"]] == "etc  srv"
-    ((name, call),) = second[1]["calls"]
-    assert (name, texts[call]) == ("look", 'look(path="/etc")')
+    (call,) = second[1]["calls"]
+    assert [texts[word] for word in call] == ["c1", "look", "path", '"/etc"']
     assert texts[group["cells"]["action"][1]] == 'look(path="/etc")'
     assert page.notes == (
         "openai.jsonl: OpenAI messages, 16 steps in 4 sessions. State: observation; "
@@ -63,7 +65,7 @@ def test_messages_in_another_form_do_no_harm(tmp_path: Path, text: str):
         for n in range(2)
     ]
     path = lines(tmp_path, *({**row, "messages": text} for row in rows))
-    shown = picture([path], GRPO).browser["groups"][0]["cells"]["messages"]
+    shown = groups_of(picture([path], GRPO).browser)[0]["cells"]["messages"]
     assert len(shown) == 2
 
 
@@ -71,11 +73,12 @@ def test_a_call_that_cannot_be_read_is_shown_as_it_is(tmp_path: Path):
     row = conversation(2, 1.0)
     row["messages"][1]["tool_calls"][0]["function"]["arguments"] = '{"n": '
     page = picture([lines(tmp_path, row, conversation(2, 0.0))], GRPO, recipe("gigpo"))
-    texts, cells = page.browser["texts"], page.browser["groups"][0]["cells"]
-    calls = [texts[message[-1]["calls"][0][1]] for message in cells["messages"][::2]]
+    group = groups_of(page.browser)[0]
+    texts, cells = group["texts"], group["cells"]
+    calls = [message[-1]["calls"][0][1:] for message in cells["messages"][::2]]
     actions = [texts[number] for number in cells["action"][::2]]
-    assert calls == actions == ['{"arguments":"{\\"n\\": ","name":"look"}', "look(n=0)"]
-    assert [message[-1]["calls"][0][0] for message in cells["messages"][::2]] == ["look", "look"]
+    assert actions == ['{"arguments":"{\\"n\\": ","name":"look"}', "look(n=0)"]
+    assert [[texts[word] for word in call] for call in calls] == [actions[:1], ["look", "n", "0"]]
 
 
 def test_actions_of_a_comparison_are_readable(tmp_path: Path):

@@ -12,7 +12,7 @@ from ascribe.decisions.changed import Changed, compare_files
 from ascribe.estimators import DEFAULT, Recipe, as_recipe
 from ascribe.estimators import recipe as recipe_of
 from ascribe.reports.answers import answer
-from ascribe.reports.browse import browser, packed
+from ascribe.reports.browse import browser
 from ascribe.reports.card import card
 from ascribe.reports.crediting import (
     Credited,
@@ -30,14 +30,7 @@ from ascribe.reports.runs import read_run as read_run
 from ascribe.reports.situations import place
 from ascribe.reports.text import safe, visible
 from ascribe.reports.verdict import ReportVerdict, judge
-from ascribe.reports.write import (
-    COLOURS,
-    theme,
-    write_figures,
-    write_page,
-    write_picture,
-    write_tables,
-)
+from ascribe.reports.write import write_figures, write_page, write_picture, write_tables
 from ascribe.steps.balance import Balance
 from ascribe.steps.errors import InputError
 from ascribe.steps.files import Progress
@@ -161,7 +154,7 @@ class Picture:
                 "second": visible(self.comparison.second),
                 "sentence": visible(self.comparison.sentence()),
             },
-            "browser": packed(self.browser),
+            "browser": self.browser,
         }
 
     def _left_out(self) -> Iterator[str]:
@@ -177,7 +170,6 @@ def _frame(tables: Mapping[str, list[dict[str, Any]]], figures: Sequence[Figure]
         "version": __version__,
         "tables": tables,
         "figures": {figure.name: asdict(figure) for figure in figures},
-        "themes": {name: theme(name) for name in COLOURS},
     }
 
 

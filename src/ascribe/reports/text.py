@@ -1,7 +1,9 @@
 """Untrusted text made safe to show: nothing hidden, nothing endless, nothing that runs."""
 
+import gzip
 import json
 import re
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +23,7 @@ class _Shown(dict[int, str]):
 
 
 _SHOWN = _Shown()
+_PLAIN = re.compile(r"[\n\t -~]*")
 
 
 def visible(text: str) -> str:
@@ -29,6 +32,8 @@ def visible(text: str) -> str:
     A character without width, or one that reverses the direction of writing, would make the page
     show something other than the file says.
     """
+    if _PLAIN.fullmatch(text):
+        return text
     return text.replace("\r\n", "\n").translate(_SHOWN)
 
 
@@ -75,3 +80,9 @@ def embedded(value: Any) -> str:
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.translate(_ACTING)
+
+
+def compressed(value: Any) -> str:
+    """The value as JSON, compressed and in Base64: the same bytes for the same value."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return b64encode(gzip.compress(text.encode("utf-8", "replace"), 6, mtime=0)).decode()
