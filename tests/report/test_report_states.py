@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ascribe import StepTable
 from ascribe.estimators import BiGPO
-from ascribe.reports.situations import partners, state_views, whole_groups
+from ascribe.estimators.situations import partners, state_views, whole_groups
 from ascribe.steps.check import arrange
 from tests.report.toys import Row, credited, sound
 

@@ -11,6 +11,7 @@ from ascribe.decisions import Decisions, find_decisions
 from ascribe.decisions.changed import Changed, compare_files
 from ascribe.estimators import DEFAULT, Recipe, as_recipe
 from ascribe.estimators import recipe as recipe_of
+from ascribe.estimators.situations import place
 from ascribe.reports.answers import answer
 from ascribe.reports.browse import browser
 from ascribe.reports.card import card
@@ -27,7 +28,6 @@ from ascribe.reports.reading import Batch, read_batches, rollouts_of
 from ascribe.reports.reading import RefusedFileError as RefusedFileError
 from ascribe.reports.runs import RunMetrics
 from ascribe.reports.runs import read_run as read_run
-from ascribe.reports.situations import place
 from ascribe.reports.text import safe, visible
 from ascribe.reports.verdict import ReportVerdict, judge
 from ascribe.reports.write import write_figures, write_page, write_picture, write_tables
@@ -144,7 +144,6 @@ class Picture:
             "trajectories": facts.diagnosis.trajectories,
             "groups": facts.task_groups,
             "success": facts.everything["success"],
-            "won": facts.success_by_column,
             "answers": self.answers,
             "verdict": self.answers["training"],
             "comparison": None

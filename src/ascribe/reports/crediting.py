@@ -25,6 +25,8 @@ from ascribe.steps.table import Coded, StepTable
 
 NAMES = ("group", "trajectory", "corrects")
 """Columns that name groups or trajectories; equal names in two batches mean different things."""
+CARRIED = ("won", "trained", "finish", "rewritten")
+"""What a batch may tell of its steps besides the table."""
 SIGNS = ("negative", "no credit", "positive")
 MOST_STEPS = 50
 """Changed steps that are listed."""
@@ -141,6 +143,9 @@ def credit_batches(
     names = tuple(batch.name for batch in batches)
     sizes = [len(table) for table in tables]
     lengths = [len(batch.table) for batch in batches]
+    own: dict[str, Any] = {
+        name: _joined_arrays([getattr(each, name) for each in batches], rows) for name in CARRIED
+    }
     return Credited(
         recipe=recipe,
         table=_joined_tables(tables, names),
@@ -150,13 +155,10 @@ def credit_batches(
         row=np.concatenate(rows),
         names=names,
         numbers=tuple(batch.number for batch in batches),
-        won=_joined_arrays([batch.won for batch in batches], rows),
-        trained=_joined_arrays([batch.trained for batch in batches], rows),
-        finish=_joined_arrays([batch.finish for batch in batches], rows),
-        rewritten=_joined_arrays([batch.rewritten for batch in batches], rows),
         dropped_groups=dropped_groups,
         dropped_rows=sum(lengths) - sum(sizes),
         diagnoses=tuple(map(diagnose, tables, credits_)),
+        **own,
     )
 
 
@@ -171,6 +173,9 @@ def credit_versions(
     row = np.concatenate(changed.kept)[keep]
     kept = [row[batch == number] for number in (0, 1)]
     table, credit = changed.table.take(keep), assigned.credit.rows(keep)
+    own: dict[str, Any] = {
+        name: _joined_arrays([getattr(each, name) for each in batches], kept) for name in CARRIED
+    }
     return Credited(
         recipe=recipe,
         table=table,
@@ -180,13 +185,10 @@ def credit_versions(
         row=row,
         names=changed.names,
         numbers=(1, 2),
-        won=_joined_arrays([each.won for each in batches], kept),
-        trained=_joined_arrays([each.trained for each in batches], kept),
-        finish=_joined_arrays([each.finish for each in batches], kept),
-        rewritten=_joined_arrays([each.rewritten for each in batches], kept),
         dropped_groups=len(assigned.selection.dropped),
         dropped_rows=sum(len(each.table) for each in batches) - keep.size,
         diagnoses=(diagnose(table, credit),),
+        **own,
     )
 
 
