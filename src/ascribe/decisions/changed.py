@@ -111,7 +111,9 @@ class Changed:
         return text, False
 
 
-def compare_files(old: Rollouts, new: Rollouts, names: tuple[str, str] = ("old", "new")) -> Changed:
+def compare_files(
+    old: Rollouts, new: Rollouts, *, names: tuple[str, str] = ("old", "new")
+) -> Changed:
     """Compare two versions of an agent, in every way that ``Changed`` tells.
 
     Raises:
@@ -184,9 +186,8 @@ def joined(parts: Sequence[Usable], names: Sequence[str]) -> tuple[StepTable, Bo
         columns[name] = np.concatenate(flags)
     versions = [name for name, size in zip(names, sizes, strict=True) for _ in range(size)]
     columns["version"] = Coded.encode(versions)
-    flags = [part.rollouts.flag("won") for part in parts]
-    won = None if any(flag is None for flag in flags) else np.concatenate(flags)
-    return StepTable(**columns), won
+    known = [flag for part in parts if (flag := part.rollouts.flag("won")) is not None]
+    return StepTable(**columns), np.concatenate(known) if len(known) == len(parts) else None
 
 
 def _sessions(table: StepTable, version: str) -> list[str]:
@@ -295,7 +296,7 @@ def terms_of(condition: str, files: int) -> list[Term]:
                 hint="write a name, <, <=, > or >=, and a number: drop > 0.1 and q < 0.1",
             )
         if match[1] not in FIELDS[files]:
-            raise InputError(unknown("name in --fail-if", one_line(match[1]), FIELDS[files]))
+            raise unknown("name in --fail-if", one_line(match[1]), FIELDS[files])
         terms.append((match[1], match[2], float(match[3])))
     return terms
 

@@ -27,16 +27,17 @@ from typing import Any
 
 import numpy as np
 
-from ascribe.decisions import Decisions
+from ascribe.decisions import Decision, Decisions
+from ascribe.decisions.changed import Changed, TaskChange
 from ascribe.decisions.contrasts import student
 from ascribe.decisions.decision import amount
+from ascribe.decisions.why import Reasons
 from ascribe.estimators.diagnostics import wilson
 from ascribe.groups.events import Calls, read_calls
 from ascribe.reports.crediting import Credited
 from ascribe.reports.reading import Batch, measured
-from ascribe.reports.separating import separates
+from ascribe.reports.separating import chosen, separates
 from ascribe.reports.text import natural, safe, unique
-from ascribe.reports.why import Reasons
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.check import no_response
@@ -46,6 +47,9 @@ Plain = dict[str, Any]
 
 EVERY_K = 8
 """pass@k is told for every k up to this one; beyond, for each twice as large."""
+SMALL = 1e-9
+"""A credit is beyond the mean of its session if it is so much."""
+UNKNOWN = "nothing else is known about this step"
 LONGEST = 1000
 """Characters of a text on the page."""
 BLOCKS = {False: ("never won", "won at times", "always won")}
@@ -66,7 +70,8 @@ class Sessions:
         task: label of the task of each session.
         tasks: their names.
         version: label of the version of each session.
-        versions: their names; empty if all are of one.
+        versions: their names.
+        place: the first file of each version, if each is of one; else 0.
         outcome: 1 for each session that won and 0 for others; what it earned, if ``graded``.
         graded: whether sessions earn more or less, instead of winning or not.
         counts: whether each session is an attempt at the task: a correction of another is none.
@@ -81,6 +86,7 @@ class Sessions:
     tasks: list[str]
     version: Ints
     versions: list[str]
+    place: list[int]
     outcome: Floats
     graded: bool
     counts: Bools
@@ -91,8 +97,9 @@ class Sessions:
 
     @cached_property
     def order(self) -> list[int]:
-        """Versions, in the order of their names."""
-        return sorted(range(len(self.versions)), key=lambda v: natural(self.versions[v]))
+        """Versions, in the order of the files if each is one, or else of their names."""
+        versions = range(len(self.versions))
+        return sorted(versions, key=lambda v: (self.place[v], natural(self.versions[v])))
 
 
 def answer(
@@ -102,7 +109,7 @@ def answer(
     *,
     balances: Sequence[Plain],
     training: Plain,
-    changed: Plain | None = None,
+    changed: Changed | None = None,
 ) -> Plain:
     """The answers as plain values, every text of which is safe to show.
 
@@ -110,11 +117,12 @@ def answer(
     """
     calls = read_calls(credited.table)
     sessions = read_sessions(credited, batches, calls)
+    decisions = chosen(found, credited, None if changed is None else changed.finding)
     told = {
         "happened": happened(sessions, balances),
-        "separates": separates(found, credited, sessions.names),
+        "separates": separates(found, decisions, credited),
         "sessions": session_rows(sessions, credited, calls),
-        "changed": changed,
+        "changed": None if changed is None else changes_of(changed, decisions),
         "training": training,
     }
     shown: Plain = safe(told, LONGEST)
@@ -137,12 +145,12 @@ def read_sessions(credited: Credited, batches: Sequence[Batch], calls: Calls) ->
     if table.corrects is not None and (table.corrects.codes < 0).any():
         corrects = table.corrects.codes[first] >= 0
     task, tasks = _tasks(credited)
-    version, versions = _versions(credited)
+    version, versions, place = _versions(credited)
     refused = ~steps.valid
     refused[calls.place[calls.refused]] = True
     origin = credited.batch[steps.rows], credited.row[steps.rows]
     took = {
-        name: np.bincount(steps.trajectory, measured(batches, *origin, name), count)
+        name: segments.total(measured(batches, *origin, name), steps.trajectory, count)
         for name in ("tokens", "seconds")
     }
     return Sessions(
@@ -151,6 +159,7 @@ def read_sessions(credited: Credited, batches: Sequence[Batch], calls: Calls) ->
         tasks=tasks,
         version=version,
         versions=versions,
+        place=place,
         outcome=returns if graded else won.astype(np.float64),
         graded=graded,
         counts=~corrects,
@@ -175,15 +184,18 @@ def _tasks(credited: Credited) -> tuple[Ints, list[str]]:
     return label.astype(np.int64), unique(names)
 
 
-def _versions(credited: Credited) -> tuple[Ints, list[str]]:
-    """The version of each session, and their names: by the column, or else the batches."""
-    table, steps = credited.table, credited.steps
-    first = steps.rows[steps.starts]
-    label, names = credited.batch[first], list(credited.names)
-    if table.version is not None:
-        used, label = np.unique(table.version.codes[first], return_inverse=True)
-        names = ["not given" if c < 0 else str(table.version.values[c]) for c in used.tolist()]
-    return label.astype(np.int64), unique(names)
+def _versions(credited: Credited) -> tuple[Ints, list[str], list[int]]:
+    """The version of each session, their names and order: by the column, or else the batches."""
+    table, first = credited.table, credited.steps.rows[credited.steps.starts]
+    batch = credited.batch[first]
+    if table.version is None:
+        return batch, unique(credited.names), [*range(len(credited.names))]
+    used, label = np.unique(table.version.codes[first], return_inverse=True)
+    names = ["not given" if code < 0 else str(table.version.values[code]) for code in used.tolist()]
+    label = label.astype(np.int64)
+    apart = segments.constant(batch.astype(np.float64), label, used.size).all()
+    place = batch[segments.first_rows(label, used.size)].tolist() if apart else [0] * used.size
+    return label, unique(names), place
 
 
 # What happened.
@@ -216,7 +228,7 @@ def _of(sessions: Sessions, chosen: Bools) -> Plain:
     label = np.unique(sessions.task[at], return_inverse=True)[1].astype(np.int64)
     count = int(label.max(initial=-1)) + 1
     size = np.bincount(label, minlength=count)
-    won = np.bincount(label, sessions.outcome[at], count)
+    won = segments.total(sessions.outcome[at], label, count)
     low, high = interval(won, size, sessions.outcome[at], graded=sessions.graded)
     passed = {} if sessions.graded else passes(won.astype(np.int64), size)
     return {
@@ -307,7 +319,7 @@ def grid(sessions: Sessions) -> Plain:
     if not sessions.graded:
         least, most = 0.0, 1.0
     names = BLOCKS[sessions.graded]
-    rows = []
+    rows: list[Plain] = []
     for task in np.flatnonzero(size.sum(axis=1)).tolist():
         n, w = size[task, order], won[task, order]
         own = (
@@ -354,41 +366,99 @@ def _whole(value: float) -> float | int:
 
 
 def session_rows(sessions: Sessions, credited: Credited, calls: Calls) -> list[Plain]:
-    """Each session, with its costliest and its best step, and why."""
+    """Each session, with its costliest and its best step, and why.
+
+    Where states are not compared, steps are credited for what they call, so one that calls nothing
+    is neither.
+    """
     steps = credited.steps
+    compared = "step" in credited.credit.terms
+    why = Reasons(
+        credited.table,
+        calls=calls,
+        outcome=sessions.outcome,
+        graded=sessions.graded,
+        states=credited.states if compared else None,
+    )
     advantage = credited.credit.advantage[steps.rows]
-    why = Reasons(credited, calls, sessions.outcome, graded=sessions.graded)
+    beyond = (
+        advantage
+        - segments.mean(advantage, steps.trajectory, steps.trajectory_count)[steps.trajectory]
+    )
+    told = np.ones(steps.rows.size, dtype=np.bool_) if compared else np.diff(why.first) > 0
     ends = np.append(steps.starts[1:], steps.rows.size).tolist()
     rows = []
     for number, (start, end) in enumerate(zip(steps.starts.tolist(), ends, strict=True)):
-        own = advantage[start:end]
-        known = np.isfinite(own)
-        differs = bool(known.any()) and float(own[known].max() - own[known].min()) > 1e-9
-        places: list[Plain | None] = [None, None]
-        if differs:
-            for side, place in enumerate((np.nanargmin(own), np.nanargmax(own))):
-                at = start + int(place)
-                places[side] = {
-                    "step": int(steps.step[at]),
-                    "credit": float(f"{advantage[at]:.4g}"),
-                    "why": why.of(at, best=bool(side)),
-                }
+        own = np.where(told[start:end], beyond[start:end], 0.0)
+        low, high = start + int(np.argmin(own)), start + int(np.argmax(own))
+        places = [low if beyond[low] < -SMALL else None, high if beyond[high] > SMALL else None]
+        costliest, best = (
+            {
+                "step": int(steps.step[place]),
+                "credit": float(f"{advantage[place]:.4g}"),
+                "why": why.of(place, best=bool(side)) or UNKNOWN,
+            }
+            if place is not None and told[place]
+            else None
+            for side, place in enumerate(places)
+        )
+        several = len(sessions.versions) > 1
         rows.append(
             {
                 "session": sessions.names[number],
                 "task": sessions.tasks[sessions.task[number]],
-                "version": sessions.versions[sessions.version[number]]
-                if len(sessions.versions) > 1
-                else None,
+                "version": sessions.versions[sessions.version[number]] if several else None,
                 "outcome": _whole(float(sessions.outcome[number])),
                 "won": None if sessions.graded else bool(sessions.outcome[number]),
                 "steps": int(sessions.steps[number]),
                 "tokens": _known(sessions.tokens[number : number + 1]),
                 "errors": int(sessions.errors[number]),
                 "seconds": _known(sessions.seconds[number : number + 1]),
-                "costliest": places[0],
-                "best": places[1],
-                "no_credit": "" if differs else why.no_credit(number),
+                "costliest": costliest,
+                "best": best,
+                "no_credit": "" if costliest or best else why.no_credit(number),
             }
         )
     return rows
+
+
+# Two versions.
+
+
+def changes_of(changed: Changed, told: Sequence[Decision]) -> Plain:
+    """What changed from the old version to the new one; ``told`` are the rows of decisions."""
+    whole, (verdict, failed) = changed.whole, changed.verdict()
+    places = {id(each): place for place, each in enumerate(told)}
+    finding = places.get(id(changed.finding))
+
+    def row(each: TaskChange) -> Plain:
+        sides = {"old": each.old, "new": each.new}
+        return {
+            "task": one_line(each.task, 200),
+            **{name: [_whole(won), size] for name, (won, size) in sides.items()},
+            "finding": finding if each.explained else None,
+        }
+
+    explained = sum(each.explained for each in changed.lost)
+    sentence = f"{whole.text[:1].upper()}{whole.text[1:]}.{' Certain.' * whole.certain}"
+    sentence += f" {counted(len(changed.lost), 'task')} lost, {len(changed.gained):,} gained, "
+    return {
+        "old": changed.names[0],
+        "new": changed.names[1],
+        "sentence": f"{sentence}{changed.same:,} the same.",
+        "verdict": verdict,
+        "failed": failed,
+        "whole": {
+            "old": {"share": whole.old, "sessions": whole.old_sessions},
+            "new": {"share": whole.new, "sessions": whole.new_sessions},
+            "difference": whole.new - whole.old,
+            "low": whole.low,
+            "high": whole.high,
+        },
+        "lost": [row(each) for each in changed.lost],
+        "gained": [row(each) for each in changed.gained],
+        "same": changed.same,
+        "missing": {one_line(task, 200): why for task, why in changed.missing.items()},
+        "notes": list(changed.notes),
+        "explained": None if finding is None else {"finding": finding, "tasks": explained},
+    }

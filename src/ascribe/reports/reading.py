@@ -101,6 +101,7 @@ def read_batches(
     fingerprints: bool,
     columns: Mapping[str, str] | None = None,
     memory: int = 2 << 30,
+    whole: bool = False,
     **sessions: Unpack["SessionOptions"],
 ) -> list[Batch]:
     """The files as batches in the order given, a file with a column ``iteration`` in its order.
@@ -111,6 +112,7 @@ def read_batches(
         columns: what the files call a column of the format.
         memory: bytes to use; of larger tables, and of folders of them, a sample of whole groups is
             read that fits.
+        whole: whether a file is one batch, whatever its iterations.
         **sessions: how to read sessions.
 
     Raises:
@@ -129,17 +131,19 @@ def read_batches(
     for path in files:
         if isinstance(path, StepTable):
             nothing = pa.table({})
-            split = _split(Path(f"table {len(batches) + 1}"), Rollouts(path, nothing, nothing))
+            name = Path(f"table {len(batches) + 1}")
+            split = _split(name, Rollouts(path, nothing, nothing), whole=whole)
             batches += [replace(batch, carried=nothing) for batch in split]
             continue
         try:
             if is_archive(str(path), memory):
-                batches += _sampled(path, memory // len(files), wanted, sessions)
+                batches += _sampled(path, memory // len(files), wanted, sessions, whole=whole)
                 continue
             rollouts = read(path, wanted=wanted, columns=columns, **sessions)
         except TableError as error:
             raise RefusedFileError(path, error.problems) from error
-        split = [replace(batch, balance=rollouts.balance) for batch in _split(path, rollouts)]
+        split = _split(path, rollouts, whole=whole)
+        split = [replace(batch, balance=rollouts.balance) for batch in split]
         if isinstance(rollouts, Imported):  # reading it again would take as long
             note = f"{one_line(path.name)}: {rollouts.sentence()} {rollouts.advice()}".strip()
             made = {"carried": rollouts.carried, "note": note, "arguments": rollouts.arguments}
@@ -157,7 +161,12 @@ def read_batches(
 
 
 def _sampled(
-    path: Path, memory: int, wanted: Callable[[str], bool], sessions: "SessionOptions"
+    path: Path,
+    memory: int,
+    wanted: Callable[[str], bool],
+    sessions: "SessionOptions",
+    *,
+    whole: bool,
 ) -> list[Batch]:
     """The batches of whole groups of a large table, with the texts that a page may show."""
     from ascribe.archives import sample_archive
@@ -165,7 +174,7 @@ def _sampled(
     rollouts, rows, size = sample_archive(
         path, memory, lambda name: wanted(name) or name in TRANSCRIPT, **sessions
     )
-    split = _split(path, rollouts)
+    split = _split(path, rollouts, whole=whole)
     if rows.size < size:
         share = f"{rows.size:,} of {size:,} rows ({rows.size / size:.2%})"
         note = f"{one_line(path.name)}: a sample of whole groups, {share}; "
@@ -222,8 +231,8 @@ def read_transcript(batches: Sequence[Batch], batch: Ints, rows: Ints) -> dict[s
     return texts
 
 
-def _split(path: Path, rollouts: Rollouts) -> list[Batch]:
-    """One batch for each iteration of the table."""
+def _split(path: Path, rollouts: Rollouts, *, whole: bool = False) -> list[Batch]:
+    """One batch for each iteration of the table, or one of all."""
     import pyarrow as pa
     import pyarrow.types as kinds
 
@@ -242,11 +251,12 @@ def _split(path: Path, rollouts: Rollouts) -> list[Batch]:
     checked = carried.select([name for name in CHECKED_COLUMNS if name in carried.column_names])
     measures = _measures(carried)
     batches = []
-    for number, rows, part in table.iterations():
+    parts = [(1, np.arange(len(table)), table)] if whole else table.iterations()
+    for number, rows, part in parts:
         columns = checked.take(pa.array(rows))
         batches.append(
             Batch(
-                path.name if table.iteration is None else f"iteration {number}",
+                path.name if whole or table.iteration is None else f"iteration {number}",
                 part,
                 None if won is None else won[rows],
                 None if trained is None else trained[rows],
@@ -255,7 +265,7 @@ def _split(path: Path, rollouts: Rollouts) -> list[Batch]:
                 None if finish is None else finish[rows],
                 None if rewritten is None else rewritten[rows],
                 problems=tuple(check_carried(Rollouts(part, columns, columns.select([])))),
-                number=1 if table.iteration is None else number,
+                number=1 if whole or table.iteration is None else number,
                 measures={name: values[rows] for name, values in measures.items()},
             )
         )
@@ -288,3 +298,12 @@ def measured(batches: Sequence[Batch], batch: Ints, rows: Ints, name: str) -> Fl
             own = batch == number
             values[own] = each.measures[name][rows[own]]
     return values
+
+
+def rollouts_of(batch: Batch) -> Rollouts:
+    """The steps of a batch, and whether they won."""
+    import pyarrow as pa
+
+    nothing = pa.table({})
+    carried = nothing if batch.won is None else pa.table({WON: batch.won})
+    return Rollouts(batch.table, carried, nothing)

@@ -18,40 +18,45 @@ Plain = dict[str, Any]
 HINTS = 3
 """Strongest decisions that are shown although they are not certain."""
 MOST_ROWS, MOST_TASKS = 100, 20
+SCORE, POWER, CLEAR = 3.0, 0.84, 0.2
+"""The standard score that the strongest of many events needs, what is added so that it is reached
+four times in five, and the difference of shares that is sought."""
 ALIKE = 0.95
 """An event and a fork are the same if they put so many of the fork's sessions on the same sides."""
 
 
-def separates(found: Decisions, credited: Credited, sessions: Sequence[str]) -> Plain:
-    """The decisions in plain words, the surest first."""
-    told = chosen(found, credited)
-    rows = [row_of(each, credited, sessions) for each in told]
+def separates(found: Decisions, told: Sequence[Decision], credited: Credited) -> Plain:
+    """Decisions that are told, in plain words."""
+    rows = [row_of(each, credited) for each in told]
     certain = sum(each.certain for each in told)
-    sentence = f"{counted(certain, 'difference')} between attempts that won and lost "
+    verbs = (
+        "won and attempts that lost" if found.binary else "earned more and those that earned less"
+    )
+    sentence = f"{counted(certain, 'difference')} between attempts that {verbs} "
     sentence += f"{'is' if certain == 1 else 'are'} certain."
     if not certain:
-        sentence = "Nothing is certain yet." if told else found.sentence
-        if told and all(not each.doubt for each in told):
-            sentence += " These are hints."
+        sentence = f"Nothing is certain yet{': these are hints' * bool(told)}."
+        sentence = sentence if told else found.sentence
     return {
         "sentence": sentence,
         "advice": found.advice,
         "notes": list(found.notes),
         "sure": bool(certain),
-        "needed": None if certain else needed(told),
+        "needed": None if certain else needed(found, told),
         "rows": rows,
         "untested": found.untested,
     }
 
 
-def chosen(found: Decisions, credited: Credited) -> list[Decision]:
-    """What is certain, what may be a sign, and the strongest hints; nothing twice."""
+def chosen(found: Decisions, credited: Credited, also: Decision | None = None) -> list[Decision]:
+    """What is certain, the strongest hints, and what may be a sign; nothing twice."""
     tested = [each for each in found.decisions if not math.isnan(each.p)]
-    once = [each for each in tested if not _repeated(each, tested, credited)]
+    once = [each for each in tested if each is also or not _repeated(each, tested, credited)]
     certain = [each for each in once if each.certain][:MOST_ROWS]
     signs = [each for each in once if each.doubt and each.p <= LEVEL and not each.across]
     hints = [each for each in once if not each.certain and each not in signs]
-    return [*certain, *hints[:HINTS], *signs[:MOST_TASKS]]
+    told = [*certain, *hints[:HINTS], *signs[:MOST_TASKS]]
+    return told if also is None or also in told else [*told, also]
 
 
 def _repeated(each: Decision, all_: Sequence[Decision], credited: Credited) -> bool:
@@ -85,13 +90,13 @@ def sessions_of(rows: Ints, credited: Credited) -> Ints:
     return labels
 
 
-def row_of(each: Decision, credited: Credited, sessions: Sequence[str]) -> Plain:
+def row_of(each: Decision, credited: Credited) -> Plain:
     """A decision as the page shows it."""
     first, other = each.event, each.worse if each.event is each.better else each.better
     difference, low, high = each.told
     tasks, of = shows_at(each, credited)
     pair = [
-        [sessions[credited.session_of_row[row]], int(credited.table.step[row])]
+        [credited.sessions[credited.session_of_row[row]], int(credited.table.step[row])]
         for row in each.pair.tolist()
     ]
     return {
@@ -127,14 +132,17 @@ def sentence_of(each: Decision) -> str:
         return (
             f"{where}, attempts with {first.action} {verb} {high}, those with {other.action} {low}."
         )
-    where = "" if each.across else "At the same task, "
-    what = f"attempts with {first.action} {verb} {high}, those without {low}."
-    return f"{where}{what}" if where else what[0].upper() + what[1:]
+    sides = f"{high} of {first.sessions:,}", f"{low} of {other.sessions:,}"
+    if not share:
+        sides = f"{high} on average in {first.sessions:,}", f"{low} in {other.sessions:,}"
+    what = first.action if first.action.startswith("calling ") else f"with {first.action}"
+    return f"Attempts {what} {verb} {sides[0]}, those without {sides[1]}."
 
 
 def sureness(each: Decision) -> Iterator[str]:
     """How sure it is, in words without statistics, but for the interval."""
     points = " points" * each.binary
+    points += " at the same task" if each.kind != FORK and not each.across else ""
     size, low, high = (signed(value, points=each.binary) for value in each.told)
     if each.certain:
         yield "Certain:"
@@ -173,10 +181,17 @@ def shows_at(each: Decision, credited: Credited) -> tuple[list[str], int]:
     return listed[:MOST_TASKS], int(both.size)
 
 
-def needed(told: Sequence[Decision]) -> str | None:
-    """How many attempts would probably settle the strongest hint."""
+def needed(found: Decisions, told: Sequence[Decision]) -> str:
+    """How many attempts would probably settle the strongest hint, or show a clear difference."""
     for each in told:
         if each.more and not each.doubt:
             where = "this task" if each.tasks == 1 else f"each of {counted(each.tasks, 'task')}"
             return f"About {counted(each.more, 'more attempt')} at {where} would probably tell."
-    return None
+    share = min(max(found.success, 0.1), 0.9)
+    attempts = math.ceil(4 * share * (1 - share) * (SCORE + POWER) ** 2 / CLEAR**2 / 10) * 10
+    if not found.binary or attempts <= found.sessions:
+        return "How many attempts would tell cannot be said: the differences so far are too small."
+    return (
+        f"What half of the attempts do, and which wins {100 * CLEAR:.0f} points more or less, "
+        f"would probably show in {attempts:,} attempts; there are {found.sessions:,}."
+    )

@@ -20,8 +20,9 @@ from typing import Any
 from ascribe.reports.figures import Figure
 from ascribe.reports.text import compressed, embedded
 from ascribe.steps.atomic import replacing, write_file
-from ascribe.steps.errors import MissingPackageError
+from ascribe.steps.errors import InputError, MissingPackageError
 from ascribe.steps.hints import install
+from ascribe.steps.problems import one_line
 
 SCRIPTS = (
     *("base.js", "store.js", "overview.js", "session.js"),
@@ -86,6 +87,18 @@ def write_figures(figures: Iterable[Figure], folder: str | Path) -> list[Path]:
         write_file(paths[-2], vega.vegalite_to_svg(spec))
         write_file(paths[-1], vega.vegalite_to_png(spec, scale=2))
     return paths
+
+
+def write_picture(svg: str, path: str | Path) -> int:
+    """Write an SVG as PNG; returns its size in bytes.
+
+    Raises:
+        ImportError: without the extra ``report``.
+        ValueError: if the file has another suffix.
+    """
+    if Path(path).suffix != ".png":
+        raise InputError(f"a picture is a PNG: give {one_line(path)} the suffix .png")
+    return write_file(Path(path), _vega().svg_to_png(svg))
 
 
 def write_tables(

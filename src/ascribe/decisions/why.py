@@ -3,11 +3,12 @@
 import numpy as np
 
 from ascribe.decisions.decision import amount
-from ascribe.groups.events import Calls, Usual
-from ascribe.reports.crediting import Credited
+from ascribe.groups.events import Calls, Usual, read_calls
 from ascribe.steps import segments
 from ascribe.steps.arrays import Floats, Ints
+from ascribe.steps.check import arrange
 from ascribe.steps.problems import counted, one_line
+from ascribe.steps.table import StepTable
 
 REFUSED = "the environment refused this call"
 
@@ -16,27 +17,45 @@ class Reasons:
     """Why steps are credited: what other attempts did, and what became of these.
 
     Args:
-        credited: the steps and their credit.
-        calls: the calls of their table.
-        outcome: whether each session won, or what it earned.
+        table: the steps.
+        calls: their calls, if they were read before.
+        outcome: whether each session won, or what it earned; by default whether it earned anything.
         graded: whether that is what it earned.
+        states: the state group of each step in canonical order, if credit compares by states.
     """
 
-    def __init__(self, credited: Credited, calls: Calls, outcome: Floats, *, graded: bool) -> None:
-        self.steps, self.calls, self.outcome, self.graded = credited.steps, calls, outcome, graded
-        self.task = self.steps.group_of_trajectory
-        self.attempts = segments.size(self.task, self.steps.group_count)
+    def __init__(
+        self,
+        table: StepTable,
+        *,
+        calls: Calls | None = None,
+        outcome: Floats | None = None,
+        graded: bool = False,
+        states: Ints | None = None,
+    ) -> None:
+        self.steps = steps = arrange(table)
+        self.calls = calls = read_calls(table) if calls is None else calls
+        if outcome is None:
+            earned = segments.total(steps.reward, steps.trajectory, steps.trajectory_count)
+            outcome = (earned > 0).astype(np.float64)
+        self.outcome, self.graded, self.states = outcome, graded, states
+        self.task = steps.group_of_trajectory
+        self.attempts = segments.size(self.task, steps.group_count)
         self.usual = Usual.without_outcomes(calls, self.task)
-        self.first = np.searchsorted(calls.place, np.arange(self.steps.rows.size + 1))
-        self.by_states = "step" in credited.credit.terms
-        self.state = credited.states
-        self.order = np.argsort(self.state, kind="stable")
-        self.sorted = self.state[self.order]
+        self.first = np.searchsorted(calls.place, np.arange(steps.rows.size + 1))
         made = np.where(calls.refused, -1, calls.call)
         self.by_call = np.argsort(made, kind="stable")
         self.made = made[self.by_call]
-        self.members = np.split(np.argsort(self.task, kind="stable"), np.cumsum(self.attempts)[:-1])
+        order = np.argsort(self.task, kind="stable")
+        self.members = np.split(order, np.cumsum(self.attempts)[:-1])
         self._tools: dict[int, str] = {}
+        if states is not None:
+            self.order = np.argsort(states, kind="stable")
+            self.sorted = states[self.order]
+
+    def calls_at(self, place: int) -> Ints:
+        """The calls of a step."""
+        return np.arange(self.first[place], self.first[place + 1])
 
     def no_credit(self, session: int) -> str:
         """Why all steps of a session have the same credit."""
@@ -47,13 +66,12 @@ class Reasons:
             return "all attempts at this task ended alike, so nothing tells its steps apart"
         return "nothing tells the steps of this session apart"
 
-    def of(self, place: int, *, best: bool) -> str:
-        """Why the step at a place is the best, or the costliest, of its session."""
-        said = self._state(place) if self.by_states else ""
-        return said or self._call(place, best=best) or self._state(place) or self._rest(place)
+    def of(self, place: int, *, best: bool = False) -> str:
+        """Why a step is the best, or the costliest, of its session; empty if nothing is known."""
+        return self._state(place) or self._call(place, best=best)
 
     def _call(self, place: int, *, best: bool) -> str:
-        own = np.arange(self.first[place], self.first[place + 1])
+        own = self.calls_at(place)
         if not own.size:
             return ""
         calls, session = self.calls, int(self.steps.trajectory[place])
@@ -93,8 +111,7 @@ class Reasons:
 
     def _state(self, place: int) -> str:
         """What attempts in the same situation did."""
-        label = self.state[place]
-        if label < 0:
+        if self.states is None or (label := self.states[place]) < 0:
             return ""
         low, high = np.searchsorted(self.sorted, [label, label + 1])
         at = self.order[low:high]
@@ -110,11 +127,6 @@ class Reasons:
             return f"none of {count} in the same situation did this; they {self._share(rest)}"
         said = f"{alike.size:,} of {count} in the same situation did this and {self._share(alike)}"
         return said + (f", the other {rest.size:,} {self._amount(rest)}" if rest.size else "")
-
-    def _rest(self, place: int) -> str:
-        if self.first[place] == self.first[place + 1]:
-            return "it calls nothing, and the other steps of the session are credited otherwise"
-        return "no other attempt can be compared with this step"
 
     def _share(self, sessions: Ints) -> str:
         return f"{'earned' if self.graded else 'won'} {self._amount(sessions)}"
