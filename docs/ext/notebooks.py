@@ -75,6 +75,7 @@ def _on_finish(app: Any, exception: Exception | None) -> None:
                 if file.is_file() and "__pycache__" not in file.parts:
                     archive.write(file, file.relative_to(examples.parent))
         Path(app.outdir, "step_table.schema.json").write_text(schema(), "utf-8")
+        copy(Path(app.srcdir, "report.schema.json"), app.outdir)
         preview = app.config.myst_html_meta["property=og:image"]
         if not Path(app.outdir, preview.removeprefix(app.config.html_baseurl)).is_file():
             raise SphinxError(f"the preview image is not in the site: {preview}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 from ascribe import __version__
 from ascribe.decisions import Decisions, find_decisions
 from ascribe.decisions.changed import Changed, compare_files
-from ascribe.estimators import DEFAULT, Recipe, as_recipe
+from ascribe.estimators import DEFAULT, RECIPES, Recipe, as_recipe
 from ascribe.estimators import recipe as recipe_of
 from ascribe.estimators.situations import place
 from ascribe.reports.answers import answer
@@ -34,6 +34,7 @@ from ascribe.reports.write import write_figures, write_page, write_picture, writ
 from ascribe.steps.balance import Balance
 from ascribe.steps.errors import InputError
 from ascribe.steps.files import Progress
+from ascribe.steps.hints import option
 from ascribe.steps.problems import TableError, one_line
 from ascribe.steps.table import StepTable
 
@@ -286,6 +287,13 @@ def picture(
     given = None if recipe is None else as_recipe(recipe)
     listed = [files] if isinstance(files, str | Path | StepTable) else [*files]
     if against is not None:
+        if (
+            isinstance(against, str | Path)
+            and str(against) in RECIPES
+            and not Path(against).exists()
+        ):
+            what = f"{against} is a recipe, and no file of an old version"
+            raise InputError(what, hint=f"recipes are compared with {option('compare', against)}")
         if len(listed) != 1:
             raise InputError("an old version is compared with one new file", hint="name one file")
         listed = [against, *listed]
