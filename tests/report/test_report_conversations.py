@@ -47,7 +47,7 @@ def test_messages_are_shown_as_such():
     assert [message["role"] for message in second] == ["tool", "assistant"]
     assert texts[second[0]["text"]] == "etc  srv"
     (call,) = second[1]["calls"]
-    assert [texts[word] for word in call] == ["c1", "look", "path", '"/etc"']
+    assert [texts[word] for word in call] == ["call_0_1", "look", "path", '"/etc"']
     assert texts[group["cells"]["action"][1]] == 'look(path="/etc")'
     assert page.notes == (
         "openai.jsonl: OpenAI messages, 16 steps in 4 sessions. State: observation; "

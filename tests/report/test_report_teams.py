@@ -199,8 +199,10 @@ def test_the_sentences_of_teams_and_corrections(tmp_path: Path) -> None:
         for name, (rows, *sentences) in expected.items():
             made(tmp_path, [rows], recipe(name)).write(page)
             tab, seen = browser.opened(chromium, page)
-            tab.locator(".cell").first.click()
-            said = tab.locator("#detail").inner_text()
+            tab.locator("#session-list a").first.click()
+            tab.locator(".how").first.wait_for()
+            browser.unfold(tab)
+            said = tab.locator("#reader").inner_text()
             for sentence in sentences:
                 assert sentence in said
             assert "undefined" not in tab.locator("main").inner_text()

@@ -81,7 +81,7 @@ def browser(
     """
     recipes = [credited] if against is None else [credited, against]
     calls, order = read_calls(credited.table), _order(credited, found)
-    shown = order >= 0
+    shown = np.ones(order.size, dtype=np.bool_)
     for _ in range(MOST_ROUNDS):
         starts, chunks = [], []
         for first, chunk in _chunks(recipes, batches, calls, shown):
@@ -91,7 +91,7 @@ def browser(
         if size <= PAGE_BYTES:
             break
         room = 0.95 * PAGE_BYTES / size * shown.sum()
-        shown = order < np.sort(order)[int(room)]
+        shown = order < int(room)
     return {
         "chunks": chunks,
         "starts": starts,
@@ -126,8 +126,8 @@ def tools(calls: Calls) -> list[Plain]:
     ]
 
 
-def _order(credited: Credited, found: Decisions) -> Floats:
-    """Which sessions are shown first: the place in its task, as a share of its attempts."""
+def _order(credited: Credited, found: Decisions) -> Ints:
+    """The place of each session, as sessions are kept: as large a share of each task as of any."""
     steps = credited.steps
     group, count = steps.group_of_trajectory, steps.trajectory_count
     label = np.empty(len(credited.table), dtype=np.int64)
@@ -139,7 +139,9 @@ def _order(credited: Credited, found: Decisions) -> Floats:
     size = segments.size(group, steps.group_count)
     place = np.empty(count)
     place[ranked] = np.arange(count) - np.repeat(np.cumsum(size) - size, size)
-    return np.asarray((place + 0.5) / size[group])
+    first = np.empty(count, dtype=np.int64)
+    first[np.lexsort((group, (place + 0.5) / size[group]))] = np.arange(count)
+    return first
 
 
 def _chunks(

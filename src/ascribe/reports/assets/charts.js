@@ -105,7 +105,8 @@ function lines({ encoding, mark, values, rule }) {
 function chart({ spec }) {
   const layers = spec.layer || [spec], { values } = spec.data;
   const over = layers[1] ? { ...layers[1].encoding, values: layers[1].data ? layers[1].data.values : values } : null;
-  return (layers[0].mark.type === "bar" ? bars : lines)({ ...layers[0], values, rule: over });
+  const encoding = { ...spec.encoding, ...layers[0].encoding };
+  return (layers[0].mark.type === "bar" ? bars : lines)({ mark: layers[0].mark, encoding, values, rule: over });
 }
 
 function figureOf(name) {

@@ -46,7 +46,7 @@ function versionTable() {
     made.push(el("details", { open: versions.length === 1 }, el("summary", {}, "pass@k and pass^k for every k"),
       el("p", { class: "hint" }, "pass@k: at least one of k attempts at a task wins; pass^k: all k of them do. Means over the tasks with that many attempts."),
       listing("pass@k and pass^k", [
-        ["", ({ each, at, kind }) => [kind === "pass_at" ? "pass@k" : "pass^k", versions.length > 1 ? el("span", { class: "soft name", title: each.name }, ` ${nameOf(names, at)}`) : null], "nowrap"],
+        ["mean", ({ each, at, kind }) => [kind === "pass_at" ? "pass@k" : "pass^k", versions.length > 1 ? el("span", { class: "soft name", title: each.name }, ` ${nameOf(names, at)}`) : null], "nowrap"],
         ...ks.map((k) => [`k = ${k}`, ({ each, kind }) => {
           const one = each[kind].find((found) => found.k === k);
           return one ? [amount(one.value), one.tasks < each.tasks ? el("span", { class: "soft" }, ` of ${whole(one.tasks)}`) : null] : "–";
@@ -82,7 +82,7 @@ function showGrid() {
     return made;
   };
   const head = (most_) => el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "task"),
-    names.map((name, place) => el("th", { scope: "col", class: "top", title: name, "aria-label": name }, el("span", { class: "name" }, most_ ? "" : nameOf(names, place))))));
+    names.map((name, place) => el("th", { scope: "col", class: "top", title: name, "aria-label": name }, el("span", { class: "name" }, most_ ? reached : nameOf(names, place))))));
   const line = (letters) => ({ task, cells }) => el("tr", {},
     el("th", { scope: "row" }, button(middle(task, letters), (event) => pick(task, null, event.currentTarget), { class: "task name", title: task, tabindex: "-1" })),
     cells.map((pair, version) => el("td", {}, pair ? cell(task, pair[0] / pair[1], graded ? number(+(pair[0] / pair[1]).toPrecision(2)) : `${pair[0]}/${pair[1]}`, version) : el("span", { class: "soft", "aria-label": "no attempt" }, "·"))));
@@ -153,7 +153,7 @@ const MEANING = {
 
 function finding(row) {
   const side = (which, name) => el("div", { class: "side" },
-    bar(scaled(which.share), null, null, which === row.with === (row.difference > 0) ? "better" : "worse"),
+    bar(scaled(which.share), null, null, which.share < (which === row.with ? row.without : row.with).share ? "worse" : ""),
     el("b", {}, amount(which.share)), el("span", {}, ` ${reached}, ${name} `, prose(which.what), ` (${several(which.sessions, "session")})`));
   const points = (value) => `${signed(graded ? +value.toPrecision(3) : percents(value))}${graded ? "" : " points"}`;
   const range = Math.max(graded ? 0 : 1, ...[row.low, row.high, row.difference].map((each) => Math.abs(each || 0)));
@@ -207,11 +207,11 @@ function showChanges() {
   const why = ({ finding: at }) => (at === null || at === undefined ? "–" : prose(answers.separates.rows[at].sentence));
   const table = (name, rows) => (rows.length ? listing(name, [
     ["task", ({ task }) => button(task, () => { showCell(task, null); id("cell").scrollIntoView(); }, { class: "link name" })],
-    ["old", (row) => pair(row.old), "number"], ["new", (row) => pair(row.new), "number"], ["what explains it", why]], rows) : el("p", {}, "None."));
+    ["old", (row) => pair(row.old), "number"], ["new", (row) => pair(row.new), "number"], ["what explains it", why]], rows) : el("p", {}, "No task."));
   const row = (name, own) => el("div", { class: "side" }, bar(scaled(own.share)), el("b", {}, amount(own.share)), ` ${reached}, `, el("span", { class: "name" }, name), ` (${several(own.sessions, "session")})`);
   const absent = Object.entries(missing || {});
   put("changes", el("p", { class: "lead" }, prose(sentence)), el("div", { class: "sides" }, row(old, all.old), row(fresh, all.new)),
-    el("p", { class: `tell ${failed ? "bad" : "good"}` }, prose(verdict)),
+    el("p", {}, "The verdict that --fail-if uses: ", el("b", { class: failed ? "bad" : "good" }, prose(verdict))),
     el("h3", {}, `Worse: ${several(lost.length, "task")}`), table("Tasks that were won and are lost", lost),
     el("details", {}, el("summary", {}, `Better: ${several(gained.length, "task")}; no change: ${whole(same)}`), table("Tasks that were lost and are won", gained)),
     absent.length ? el("details", {}, el("summary", {}, `Not compared: ${several(absent.length, "task")}`),
@@ -220,21 +220,28 @@ function showChanges() {
 
 // All sessions.
 
+const creditText = (value) => signed(+value.toFixed(Math.abs(value) < 0.01 ? 3 : 2));
+// The name of a session often begins with that of its task.
+const ownName = (session, task) => (session.startsWith(`${task}/`) ? session.slice(task.length + 1) : session);
+
 function sessionTable(rows, without = [], heads = null, hits = null) {
   const has = (name) => rows.some((row) => row[name] !== null && row[name] !== undefined);
-  const reason = ({ session, costliest, no_credit: none }) => (costliest
-    ? [el("a", { href: sessionLink(session, costliest.step) }, `step ${costliest.step}`), ` (${signed(costliest.credit)}): `, prose(costliest.why)]
-    : el("span", { class: "soft" }, none || "–"));
+  const reason = ({ session, costliest, no_credit: none }) => {
+    if (!costliest) return el("span", { class: "soft" }, none || "–");
+    const step = el("a", { href: sessionLink(session, costliest.step) }, `step ${costliest.step}`);
+    if (costliest.credit >= 0) return el("span", { class: "soft" }, "none harmed; the least helpful is ", step);
+    return [step, ` (${creditText(costliest.credit)}): `, prose(costliest.why)];
+  };
   const columns = [
-    ["session", ({ session }) => el("a", { class: "name", href: sessionLink(session), title: session }, oneLine(session, 70))],
-    ["task", ({ task }) => el("span", { class: "name" }, oneLine(task, 60)), "short"],
-    ["version", ({ version }) => el("span", { class: "name" }, version === null ? "" : oneLine(version, 40)), "short"],
+    ["session", ({ session, task }) => el("a", { class: "name", href: sessionLink(session), title: session }, middle(ownName(session, task), 46))],
+    ["task", ({ task }) => el("span", { class: "name", title: task }, middle(oneLine(task, 400), 34)), "short"],
+    ["version", ({ version }) => el("span", { class: "name", title: version }, version === null ? "" : middle(version, 28)), "short"],
     ["outcome", end, "short"],
     ["steps", ({ steps }) => whole(steps), "number"],
     ["tokens", ({ tokens }) => number(tokens), "number"],
     ["errors", ({ errors }) => whole(errors), "number"],
     ["time", ({ seconds }) => duration(seconds), "number"],
-    hits ? ["found", ({ session }) => { const hit = hits.get(numberOf.get(session)); return [el("a", { href: sessionLink(session, hit.step) }, `step ${hit.step}`), ` ${several(hit.steps, "step")}: `, el("span", { class: "name" }, hit.piece)]; }] : ["costliest step", reason],
+    hits ? ["found", ({ session }) => { const hit = hits.get(numberOf.get(session)); return [el("a", { href: sessionLink(session, hit.step) }, `step ${hit.step}`), ` ${several(hit.steps, "step")}: `, el("span", { class: "name" }, hit.piece)]; }] : ["costliest step", reason, "reason"],
   ].filter(([head]) => !without.includes(head) && !(head === "version" && !has("version")) && !(head === "tokens" && !has("tokens")) && !(head === "time" && !has("seconds")));
   return listing("Sessions", columns, rows, heads ? columns.map(([head]) => heads(head)) : undefined);
 }

@@ -52,19 +52,19 @@ function callOf(run, [, name, ...words]) {
 function message(run, one, at, names) {
   const { role, text, thought, calls = [], answers: answered } = one;
   const words = textOf(run, text), who = ROLES[role] || role;
-  const called = answered === undefined ? null : names.get(answered);
+  const tool = answered === undefined ? null : names.get(answered);
   const opening = at === run.start && role !== "assistant" && words !== null && words.length > LONG_OPENING;
   const body = [];
   if (thought >= 0) body.push(el("details", {}, el("summary", {}, `Reasoning, ${whole(textOf(run, thought).length)} characters`), el("pre", {}, textOf(run, thought))));
   if (words !== null) {
     body.push(opening
       ? el("details", {}, el("summary", {}, `${role === "system" ? "The system prompt" : "The opening"}, ${whole(words.length)} characters: ${oneLine(words, 70)}`), el("pre", {}, words))
-      : folding(words, role === "tool", called ? `the result of ${called}` : "the result"));
+      : folding(words, role === "tool", tool ? `the result of ${tool}` : "the result"));
   }
   body.push(...calls.map((call) => callOf(run, call)));
   if (!body.length) body.push(el("p", { class: "soft" }, "(nothing)"));
   const kind = ["assistant", "tool", "system", "user"].includes(role) ? role : "other";
-  return el("div", { class: `message ${kind}` }, el("p", { class: "role" }, el("span", { class: "name" }, who), called ? [" of ", el("code", { class: "name" }, called)] : null), body);
+  return el("div", { class: `message ${kind}` }, el("p", { class: "role" }, el("span", { class: "name" }, who), tool ? [" of ", el("code", { class: "name" }, tool)] : null), body);
 }
 
 // The messages of a step, or its state and action where the log has none.
@@ -130,13 +130,16 @@ function depths(run) {
   return depth;
 }
 
+// Of steps that all helped, none was costly; of steps that all harmed, none was good.
+const called = (name, { credit }) => (name === "costliest" ? (credit < 0 ? name : "least helpful") : credit > 0 ? name : "least harmful");
+
 function stepOf(run, at, depth = 0) {
   const { cells } = run, step = cells.step[at], marks = [];
   for (const [name, which] of [["costliest", run.costliest], ["best", run.best]]) {
-    if (which && which.step === step) marks.push(el("p", { class: `mark-${name}` }, el("b", {}, `The ${name} step: `), prose(which.why), "."));
+    if (which && which.step === step) marks.push(el("p", { class: `mark-${name}` }, el("b", {}, `The ${called(name, which)} step: `), prose(which.why), "."));
   }
   const agent = textOf(run, cells.agent ? cells.agent[at] : -1), corrects = textOf(run, cells.corrects ? cells.corrects[at] : -1);
-  const made = el("section", { class: `step${marks.length ? " marked" : ""}`, "data-at": at, tabindex: "-1", "aria-label": `Step ${step}` },
+  const made = el("div", { class: "step", role: "group", "data-at": at, "aria-label": `Step ${step}` },
     el("h3", {}, el("a", { href: sessionLink(run.session, step), class: "link" }, `Step ${step}`), " ", chip(run, at),
       cells.failed[at] ? el("span", { class: "tag bad" }, cells.valid[at] ? "went wrong" : "not understood") : null,
       agent && agent !== "" ? el("span", { class: "soft" }, " by ", el("span", { class: "name" }, agent)) : null,
@@ -153,12 +156,12 @@ function strip(run, choose) {
   const made = el("div", { class: "strip", role: "group", "aria-label": "Credit of each step" });
   for (const at of stepsOf(run)) {
     const value = credited(run, at) ? creditOf(run, at) : null, step = run.cells.step[at];
-    const special = [["costliest", run.costliest], ["best", run.best]].filter(([, which]) => which && which.step === step).map(([name]) => name);
+    const special = [["costliest", run.costliest], ["best", run.best]].filter(([, which]) => which && which.step === step).map(([name, which]) => called(name, which));
     const length = el("span", { class: "length" });
     length.style.setProperty("--size", value === null ? 0 : wayOf(value));
     const words = value === null ? "no credit" : `credit ${signed(value)}`;
     made.append(button([el("span", { class: "place" }, step), el("span", { class: `tick ${value === null ? "none" : value > 0 ? "up" : value < 0 ? "down" : "zero"}` }, value === null ? "–" : length),
-      el("span", { class: "flag" }, special.includes("costliest") ? "▼" : special.length ? "▲" : "")], () => choose(at, true), {
+      el("span", { class: "flag" }, special.includes("costliest") ? "▼" : special.includes("best") ? "▲" : "")], () => choose(at, true), {
       class: "beat", "data-at": at, tabindex: "-1", title: `Step ${step}: ${words}`,
       "aria-label": `Step ${step}: ${words}${special.length ? `, the ${special.join(" and the ")} step` : ""}` }));
   }
@@ -191,8 +194,8 @@ function sameMoment(run, at, other) {
     const found = aligned(ours.map(key(run)), theirs.map(key(other))).find(([i, j]) => i === moment && j !== null);
     if (found) return theirs[found[1]];
   }
-  const called = (one, each) => textOf(one, one.cells.action[each]), mine = called(run, at);
-  const alike = theirs.filter((each) => called(other, each) === mine).sort((a, b) => Math.abs(a - other.start - moment) - Math.abs(b - other.start - moment));
+  const act = (one, each) => textOf(one, one.cells.action[each]), mine = act(run, at);
+  const alike = theirs.filter((each) => act(other, each) === mine).sort((a, b) => Math.abs(a - other.start - moment) - Math.abs(b - other.start - moment));
   return alike.length ? alike[0] : theirs[Math.min(moment, theirs.length - 1)];
 }
 
@@ -251,7 +254,7 @@ function readSession(run, step) {
   current = { run, at: first, choose };
   const beats = strip(run, choose);
   const to = (which) => () => choose(place(run, which.step), true);
-  const reason = (name, which) => (which ? el("p", { class: `mark-${name}` }, button(`The ${name} step: ${which.step}`, to(which), { class: "link" }), ` (${signed(which.credit)}): `, prose(which.why), ".") : null);
+  const reason = (name, which) => (which ? el("p", { class: `mark-${name}` }, button(`The ${called(name, which)} step: ${which.step}`, to(which), { class: "link" }), ` (${creditText(which.credit)}): `, prose(which.why), ".") : null);
   const { recipes } = data.browser;
   const picker = recipes.length > 1 ? el("label", {}, "Credit by ", el("select", { id: "recipe" }, recipes.map(({ name }, at) => el("option", { value: at, selected: at === recipe }, oneLine(name, 60))))) : null;
   if (picker) picker.addEventListener("change", () => { recipe = Number(picker.querySelector("select").value); readSession(run, run.cells.step[current.at]); });
