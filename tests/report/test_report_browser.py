@@ -95,7 +95,8 @@ def told() -> list[Row]:
 
 def written(folder: Path, rows: list[Row], *recipes: Recipe) -> tuple[Path, Picture]:
     """The page on some rows."""
-    made = picture([write_jsonl(folder / "rows.jsonl", rows)], *recipes)
+    file = write_jsonl(folder / "rows.jsonl", rows)
+    made = picture([file], *recipes[:1], compare=recipes[1] if len(recipes) > 1 else None)
     made.write(folder / "report.html")
     return folder / "report.html", made
 
@@ -105,7 +106,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("browser")
     first = write_jsonl(folder / "first.jsonl", told())
     second = write_jsonl(folder / "second.jsonl", told())
-    made = picture([first, second], BiPACEQ(fingerprint="identity"), recipe("grpo"))
+    made = picture([first, second], BiPACEQ(fingerprint="identity"), compare=recipe("grpo"))
     made.write(folder / "report.html")
     return folder / "report.html"
 
@@ -157,7 +158,7 @@ def test_the_page_opens_without_a_word(chromium: Any, report: Path, scheme: str)
 @pytest.mark.parametrize("name", ["textcraft", "trl", "verl"])
 def test_the_examples_open_without_a_word(chromium: Any, name: str, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    picture([EXAMPLES / f"{name}.parquet"], recipe("gigpo"), recipe("grpo")).write(page)
+    picture([EXAMPLES / f"{name}.parquet"], recipe("gigpo"), compare=recipe("grpo")).write(page)
     tab, seen = opened(chromium, page)
     unfold(tab)
     assert tab.locator("figure").count() >= 4
@@ -790,7 +791,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     third = len(INJECTIONS) // 3 * 4
     parts = (rows[:third], rows[third : 2 * third], rows[2 * third :])
     files = [write_jsonl(folder / name, part) for name, part in zip(names, parts, strict=True)]
-    picture(files, recipe("gigpo"), recipe("grpo")).write(folder / "report.html")
+    picture(files, recipe("gigpo"), compare=recipe("grpo")).write(folder / "report.html")
     return folder / "report.html"
 
 

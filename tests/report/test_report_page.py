@@ -23,7 +23,7 @@ SCRIPT = re.compile(r"<script([^>]*)>(.*?)</script>", re.DOTALL)
 def made(tmp_path_factory: pytest.TempPathFactory) -> Picture:
     folder = tmp_path_factory.mktemp("page")
     file = write_jsonl(folder / "rollouts.jsonl", sound())
-    return picture([file], recipe("gigpo"), recipe("grpo"))
+    return picture([file], recipe("gigpo"), compare=recipe("grpo"))
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_our_scripts_put_text_on_the_page_as_text() -> None:
 
 def test_the_same_rollouts_give_the_same_page(made: Picture, page: str, tmp_path: Path) -> None:
     file = write_jsonl(tmp_path / "rollouts.jsonl", sound())
-    again = picture([file], recipe("gigpo"), recipe("grpo"))
+    again = picture([file], recipe("gigpo"), compare=recipe("grpo"))
     again.write(tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == page
 
@@ -129,7 +129,7 @@ def test_a_colour_has_one_meaning_in_all_figures(tmp_path: Path) -> None:
     ]
     color_of: dict[str, str] = {}
     for some in (files, files[1:]):
-        for figure in picture(some, recipe("gigpo"), recipe("grpo")).figures:
+        for figure in picture(some, recipe("gigpo"), compare=recipe("grpo")).figures:
             scale = figure.spec.get("encoding", {}).get("color", {}).get("scale")
             for name, color in zip(*scale.values(), strict=True) if scale else ():
                 assert color_of.setdefault(name, color) == color == COLORS[name]

@@ -189,6 +189,8 @@ def _print(page: Picture, session: dict[str, Any] | None, *, training: bool) -> 
         for balance in page.balances:
             if balance.left_out or len(page.balances) == 1:
                 screen.say(balance.sentence)
+            for each in balance.details():
+                screen.print_note(each)
         screen.say(separates["sentence"], "bold")
         for row in separates["rows"][:FINDINGS]:
             screen.say(f"- {row['sentence']} {row['sure']}", "dim" if row["hint"] else "")
