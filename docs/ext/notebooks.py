@@ -9,6 +9,7 @@ is Markdown. The tests run the blocks (``executed.py``), so nothing is run here.
 import json
 import re
 from pathlib import Path
+from shutil import copy
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 

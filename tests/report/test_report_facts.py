@@ -1,9 +1,14 @@
 """The numbers of a report, against plain counting."""
 
+from pathlib import Path
+
 import pytest
 
+from ascribe import recipe
 from ascribe.estimators import GRPO, GiGPO
+from ascribe.reports import picture
 from ascribe.reports.facts import EQUAL, PENALTIES
+from tests.conftest import write_jsonl
 from tests.report.toys import Row, facts, sound
 
 
@@ -98,3 +103,16 @@ def test_a_group_of_equal_returns_is_told_once(by: GiGPO, equal: int, fined: int
     assert [each["equal_groups"] for each in found.tables["iterations"]] == [
         pytest.approx(equal / 6)
     ]
+
+
+def test_outcomes_are_counted_without_rounding(tmp_path: Path) -> None:
+    rows = [
+        {"group": "t", "trajectory": f"{n}", "step": step, "state": f"{step}", "action": f"{n % 2}"}
+        | {"reward": reward}
+        for n in range(8)
+        for step, reward in enumerate([[0.1, 0.2, -0.3], [-0.3, 0.1, 0.2]][n % 2])
+    ]
+    page = picture([write_jsonl(tmp_path / "rows.jsonl", rows)], recipe("grpo"))
+    assert page.facts.everything["success"] == 0
+    assert page.facts.diagnosis.zero_variance_groups == 1
+    assert not page.decisions.decisions

@@ -10,11 +10,13 @@ from ascribe.cli import options, screen
 from ascribe.cli.decisions import print_changed
 from ascribe.estimators import DEFAULT
 from ascribe.reports import Picture, html_file, picture, read_run, write_run
+from ascribe.reports.verdict import Level
 from ascribe.sessions.reading import SessionOptions
 
 ROLLOUTS = "rollouts/rollouts_*.parquet"
 """Where a run keeps its rollouts, if ``output.rollouts`` is true."""
 
+STYLES = {Level.BAD: "bold red", Level.WARNING: "yellow", Level.NOTE: "dim", Level.GOOD: "green"}
 FINDINGS = 3
 """Findings that are printed."""
 
@@ -154,7 +156,8 @@ def report(
         alone = "The run kept no rollouts (output.rollouts), so the page has its metrics alone."
         screen.err.print(Text(alone))
     else:
-        _print(page, shown)
+        asked = recipe or preset or parameters or compare or run
+        _print(page, shown, training=bool(asked))
     screen.print_wrote(out, f" ({size / 1e6:.1f} MB)")
 
 
@@ -178,13 +181,16 @@ def _session(answers: dict[str, Any], name: str) -> dict[str, Any]:
     return found
 
 
-def _print(page: Picture, session: dict[str, Any] | None) -> None:
+def _print(page: Picture, session: dict[str, Any] | None, *, training: bool) -> None:
     answers = page.answers
     happened, separates = answers["happened"], answers["separates"]
     if page.changed is None:
         screen.say(happened["sentence"], "bold")
-        for balance in happened["balance"]:
-            screen.say(balance["sentence"])
+        for balance in page.balances:
+            if balance.left_out or len(page.balances) == 1:
+                screen.say(balance.sentence)
+            for each in balance.details():
+                screen.print_note(each)
         screen.say(separates["sentence"], "bold")
         for row in separates["rows"][:FINDINGS]:
             screen.say(f"- {row['sentence']} {row['sure']}", "dim" if row["hint"] else "")
@@ -194,11 +200,23 @@ def _print(page: Picture, session: dict[str, Any] | None) -> None:
         print_changed(page.changed, answers["changed"]["verdict"])
     if session is not None:
         _print_session(session)
-    screen.say(f"For training: {answers['training']['headline']}")
+    screen.say(f"For training: {page.verdict.headline}")
+    if training:
+        _print_training(page)
     if page.comparison is not None:
         screen.say(page.comparison.sentence())
     for note in page.notes[:3]:
         screen.print_note(note)
+
+
+def _print_training(page: Picture) -> None:
+    """The situation and the findings, for those who chose a recipe."""
+    for line in page.verdict.situation:
+        screen.say(line)
+    for finding in page.verdict.findings:
+        if finding.message != page.verdict.headline:
+            level = Text(f"{finding.level.name.lower()}: ", style=STYLES[finding.level])
+            screen.out.print(level.append(screen.safe(finding.message, 400), style="default"))
 
 
 def _print_session(session: dict[str, Any]) -> None:

@@ -72,6 +72,7 @@ class Sessions:
         version: label of the version of each session.
         versions: their names.
         place: the first file of each version, if each is of one; else 0.
+        kind: what they are: each a ``version``, or an ``iteration``.
         outcome: 1 for each session that won and 0 for others; what it earned, if ``graded``.
         graded: whether sessions earn more or less, instead of winning or not.
         counts: whether each session is an attempt at the task: a correction of another is none.
@@ -87,6 +88,7 @@ class Sessions:
     version: Ints
     versions: list[str]
     place: list[int]
+    kind: str
     outcome: Floats
     graded: bool
     counts: Bools
@@ -160,6 +162,7 @@ def read_sessions(credited: Credited, batches: Sequence[Batch], calls: Calls) ->
         version=version,
         versions=versions,
         place=place,
+        kind="iteration" if table.version is None else "version",
         outcome=returns if graded else won.astype(np.float64),
         graded=graded,
         counts=~corrects,
@@ -211,7 +214,7 @@ def happened(sessions: Sessions, balances: Sequence[Plain]) -> Plain:
     ]
     told = {name: everything[name] for name in ("sessions", "tasks", "share", "low", "high")}
     return {
-        "sentence": _sentence(everything, own, graded=sessions.graded),
+        "sentence": _sentence(everything, own, sessions),
         **told,
         "steps": everything["steps"],
         "outcome": "earned" if sessions.graded else "won",
@@ -288,8 +291,9 @@ def passes(won: Ints, size: Ints) -> dict[int, tuple[float, float, int]]:
     return found
 
 
-def _sentence(whole: Plain, versions: Sequence[Plain], *, graded: bool) -> str:
+def _sentence(whole: Plain, versions: Sequence[Plain], sessions: Sessions) -> str:
     """The share, and the best and the worst version."""
+    graded = sessions.graded
     said, low, high = (amount(whole[name], share=not graded) for name in ("share", "low", "high"))
     tried = f"{counted(whole['sessions'], 'attempt')} at {counted(whole['tasks'], 'task')}"
     span = f"(95 % interval {low} to {high})"
@@ -303,7 +307,8 @@ def _sentence(whole: Plain, versions: Sequence[Plain], *, graded: bool) -> str:
             f"{one_line(v['name'], 60)} {amount(v['share'], share=not graded)}"
             for v in (ranked[0], ranked[-1])
         )
-        text += f" Of {len(versions):,} versions, {best} is the highest and {worst} the lowest."
+        several = counted(len(versions), sessions.kind)
+        text += f" Of {several}, {best} is the highest and {worst} the lowest."
     return text
 
 
@@ -354,7 +359,7 @@ def grid(sessions: Sessions) -> Plain:
         "versions": [sessions.versions[v] for v in order],
         "tasks": rows,
         "blocks": [{"name": name, "tasks": sizes[name]} for name in ranked if sizes[name]],
-        "order": ORDER.format(*names, who="attempts" if len(order) == 1 else "versions"),
+        "order": ORDER.format(*names, who="attempts" if len(order) == 1 else f"{sessions.kind}s"),
     }
 
 
