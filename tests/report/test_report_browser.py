@@ -595,6 +595,54 @@ def test_sub_agents_and_rewritten_contexts_are_shown(chromium: Any, tmp_path: Pa
     assert_quiet(seen, page)
 
 
+# Two versions, and what is earned.
+
+
+def test_two_versions_are_compared_task_by_task(chromium: Any, tmp_path: Path) -> None:
+    name = "<img src=x onerror=window.hacked=1>"
+    rows = [row | {"group": f"{row['group']} {name}"} for row in sound(size=8)]
+    for row in rows:
+        row["trajectory"] = f"{row['group']}/{row['trajectory'][-1]}"
+    worse = [row | {"action": "right", "reward": 0.0} for row in rows]
+    old, new = (write_jsonl(tmp_path / f"{n}.jsonl", part) for n, part in enumerate((rows, worse)))
+    made = picture(new, against=old)
+    page = tmp_path / "report.html"
+    made.write(page)
+    changed = made.answers["changed"]
+    assert changed is not None
+    tab, seen = opened(chromium, page)
+    assert tab.locator("nav a").first.inner_text() == "What changed"
+    assert tab.locator("main h2").first.inner_text() == "What changed"
+    said = tab.locator("#changed").inner_text()
+    for text in (changed["sentence"], changed["verdict"], "Worse: 6 tasks"):
+        assert text.replace("`", "") in said
+    lines = tab.locator("#changed .listing").first.locator("tbody tr")
+    assert lines.count() == len(changed["lost"]) == 6
+    assert "4/8" in lines.first.inner_text()
+    lines.first.locator("button").click()
+    tab.locator("#cell tbody tr").nth(15).wait_for()
+    assert violations(tab) == []
+    assert_fits(tab)
+    assert tab.evaluate("window.hacked") is None
+    assert_quiet(seen, page)
+
+
+def test_attempts_that_earn_are_told_in_amounts(chromium: Any, tmp_path: Path) -> None:
+    rows = sound()
+    for row in rows:
+        row["reward"] *= 2.5 + int(row["group"][-1])
+    page, made = written(tmp_path, rows, recipe("gigpo"))
+    assert made.answers["happened"]["outcome"] == "earned"
+    tab, seen = opened(chromium, page)
+    row = made.answers["happened"]["grid"]["tasks"][0]
+    box = tab.get_by_role("button", name=f"Task {row['task']}").first
+    won, of = row["cells"][0]
+    assert box.inner_text() == f"{won / of:.2g}"
+    assert "earned" in tab.locator("#session-list").inner_text()
+    assert "%" not in tab.locator("#versions tbody").first.inner_text()
+    assert_quiet(seen, page)
+
+
 # All sessions.
 
 
