@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ascribe import StepTable
-from ascribe.reports.situations import LONG, SITUATIONS, place
+from ascribe.estimators.situations import LONG, SITUATIONS, place
 from tests.strategies import STATES, padding_rows, step_tables
 
 WORDS = ("oak", "elm", "ash", "fir", "yew", "bay", "fig", "box")

@@ -65,7 +65,7 @@ def page_with(text: str, folder: Path) -> Path:
     name = marked[7].replace("/", "∕").replace("\0", "")
     name = name.encode()[:200].decode(errors="ignore")
     file = write_jsonl(folder / f"{name}.jsonl", rows)
-    picture([file], recipe("gigpo"), recipe("grpo")).write(folder / "report.html")
+    picture([file], recipe("gigpo"), compare=recipe("grpo")).write(folder / "report.html")
     file.unlink()
     return folder / "report.html"
 

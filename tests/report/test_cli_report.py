@@ -1,10 +1,12 @@
 """``ascribe report`` from the shell."""
 
 import json
+import os
 import re
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 from ascribe import StepTable, TableError, recipe
@@ -17,6 +19,7 @@ from tests.conftest import write_jsonl
 from tests.report.toys import sound
 
 runner = CliRunner()
+CONVERSATIONS = Path(__file__).parents[2] / "examples/conversations.jsonl"
 
 
 @pytest.fixture
@@ -30,9 +33,8 @@ def run(*arguments: object) -> tuple[int, str, str]:
 
 
 def test_it_writes_a_page_and_says_the_verdict(rollouts: Path, tmp_path: Path) -> None:
-    pytest.importorskip("vl_convert", reason="needs the extra report")
     out = tmp_path / "report.html"
-    code, said, _ = run(rollouts, rollouts, "--out", out, "--against", "grpo")
+    code, said, _ = run(rollouts, rollouts, "--out", out, "--compare", "grpo")
     assert code == 0, said
     assert "Every step is compared with other steps in the same state." in said
     assert "change sign from sbc to grpo" in " ".join(said.split())
@@ -40,14 +42,15 @@ def test_it_writes_a_page_and_says_the_verdict(rollouts: Path, tmp_path: Path) -
 
 
 def test_it_prints_json_and_writes_what_was_asked_for(rollouts: Path, tmp_path: Path) -> None:
-    pytest.importorskip("vl_convert", reason="needs the extra report")
     out, tables = tmp_path / "report.html", tmp_path / "tables"
     code, said, _ = run(rollouts, "--out", out, "--recipe", "grpo", "--tables", tables, "--json")
     assert code == 0
     found = json.loads(said)
     assert found["bytes"] == out.stat().st_size
-    assert found["verdict"][0]["finding"] == "nothing_wrong"
-    assert (tables / "families.csv").exists()
+    schema = Path(__file__).parents[2] / "docs/report.schema.json"
+    Draft202012Validator(json.loads(schema.read_text(encoding="utf-8"))).validate(found)
+    assert found["answers"]["training"]["findings"][0]["finding"] == "nothing_wrong"
+    assert (tables / "reasons.csv").exists()
 
 
 DIAGNOSTICS = {
@@ -99,15 +102,17 @@ def test_a_run_s_folder_is_drawn(tmp_path: Path) -> None:
     [
         (["--out", "report.txt"], "give report.txt the suffix .html"),
         (["--out", "r.html", "--recipe", "none"], "no recipe 'none'"),
-        (["--out", "r.html", "--against", "none"], "no recipe 'none'"),
+        (["--out", "r.html", "--compare", "none"], "no recipe 'none'"),
+        (["--out", "r.html", "--against", "none"], "cannot open or write none"),
+        (["--out", "r.html", "--against", "grpo"], "recipes are compared with --compare"),
+        (["--out", "r.html", "--session", "none"], "there is no session 'none'"),
+        (["--out", "r.html", "--png", "r.gif"], "the suffix .png"),
         (["--out", "no/such/folder/r.html"], "cannot open or write"),
     ],
 )
 def test_a_wrong_call_says_what_is_wrong(
     rollouts: Path, options: list[str], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    if "no/such" in options[1]:
-        pytest.importorskip("vl_convert", reason="needs the extra report")
     monkeypatch.chdir(tmp_path)
     code, _, error = run(rollouts, *options)
     assert code == 2
@@ -163,10 +168,75 @@ def test_without_the_extra_it_says_what_to_install(
 ) -> None:
     import sys
 
-    from ascribe.reports import write
-
-    write._library.cache_clear()
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    code, _, error = run(rollouts, "--out", tmp_path / "r.html")
+    code, _, error = run(rollouts, "--out", tmp_path / "r.html", "--png", tmp_path / "r.png")
     assert code == 2
     assert install("report") in error
+    assert run(rollouts, "--out", tmp_path / "r.html")[0] == 0
+
+
+def test_it_answers_in_the_terminal(rollouts: Path, tmp_path: Path) -> None:
+    code, said, _ = run(rollouts, "--out", tmp_path / "r.html", "--session", "task 0/0")
+    said = " ".join(said.split())
+    assert code == 0
+    assert "12 of 24 attempts at 6 tasks won: 50 %" in said
+    assert "Session task 0/0 won in 5 steps." in said
+    assert "calling `left` won 100 % of 12, those without 0 % of 12." in said
+
+
+def test_the_best_step_of_a_won_session_comes_first(tmp_path: Path) -> None:
+    def told(session: str) -> list[str]:
+        _, said, _ = run(
+            CONVERSATIONS, "--out", tmp_path / "r.html", "--session", f"app port/line {session}"
+        )
+        return re.findall(r"Its (costliest|best) step is", said)
+
+    assert told("1") == ["costliest", "best"]  # lost
+    assert told("2") == ["best", "costliest"]
+
+
+def test_two_versions_end_with_the_verdict_of_decisions(tmp_path: Path) -> None:
+    rows = [
+        row | {"state": f"{row['state']} {row['trajectory']}"} if row["step"] else row
+        for row in sound()
+    ]
+    worse = [row | {"reward": row["reward"] * (row["group"] == "task 0")} for row in rows]
+    old, new = (
+        write_jsonl(tmp_path / f"{name}.jsonl", each)
+        for name, each in (("old", rows), ("new", worse))
+    )
+    code, said, _ = run(new, "--against", old, "--out", tmp_path / "r.html")
+    assert code == 0
+    decided = runner.invoke(app, ["decisions", str(old), str(new)]).stdout
+    _, printed, _ = run(new, "--against", old, "--out", tmp_path / "r.html", "--json")
+    changed = json.loads(printed)["answers"]["changed"]
+    assert changed["failed"]
+    assert changed["verdict"].startswith("failed: drop > 0 and q <= 0.1")
+    assert len(changed["lost"]) == 5
+    for shown in (said, decided):
+        assert f"Verdict: {changed['verdict']}." in " ".join(shown.split())
+        assert len(shown.splitlines()) <= 40
+    gate = ["--fail-if", "drop > 0 and q <= 0.1"]
+    failed = runner.invoke(app, ["decisions", str(old), str(new), *gate])
+    assert failed.exit_code == 1
+    assert changed["verdict"] in " ".join(failed.stderr.split())
+    assert runner.invoke(app, ["decisions", str(new), str(old), *gate]).exit_code == 0
+
+
+@pytest.mark.parametrize(("old", "new"), [("", "_sft"), ("_sft", "")])
+def test_two_real_versions_fit_on_a_screen(
+    old: str, new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(os.environ.get("ASCRIBE_TEST_DATA", "none"), "real/tau2_telecom")
+    if not folder.exists():
+        pytest.skip("ASCRIBE_TEST_DATA names no folder with real sessions")
+    files = [folder / f"telecom_gpt41{name}.json" for name in (old, new)]
+    monkeypatch.setenv("COLUMNS", "80")
+    for command in (
+        ["decisions", *map(str, files)],
+        ["report", str(files[1]), "--against", str(files[0]), "--out", str(tmp_path / "r.html")],
+    ):
+        said = runner.invoke(app, command).stdout.splitlines()
+        assert len(said) <= 40
+        assert max(map(len, said)) <= 80
+        assert any(line.startswith("Verdict: ") for line in said)

@@ -1,4 +1,4 @@
-"""Reports on conversations: messages in the browser, turns, tools, cut responses."""
+"""Reports on conversations: messages in the browser, turns, cut responses."""
 
 import json
 import re
@@ -14,7 +14,8 @@ from ascribe import recipe
 from ascribe.cli import app
 from ascribe.estimators.diagnostics import credit_per_tool, diagnose
 from ascribe.reports import Picture, picture
-from tests.sessions.test_formats import DATA, chat, lines
+from tests.report.toys import groups_of
+from tests.sessions.test_formats import DATA, lines
 
 pytestmark = pytest.mark.unit
 
@@ -39,13 +40,14 @@ def findings(page: Picture) -> dict[str, str]:
 
 def test_messages_are_shown_as_such():
     page = picture([DATA / "openai.jsonl"], recipe("gigpo"))
-    group, texts = page.browser["groups"][0], page.browser["texts"]
+    group = groups_of(page.browser)[0]
+    texts = group["texts"]
     first, second = group["cells"]["messages"][:2]
     assert [message["role"] for message in first] == ["system", "user", "assistant"]
     assert [message["role"] for message in second] == ["tool", "assistant"]
     assert texts[second[0]["text"]] == "etc  srv"
-    ((name, call),) = second[1]["calls"]
-    assert (name, texts[call]) == ("look", 'look(path="/etc")')
+    (call,) = second[1]["calls"]
+    assert [texts[word] for word in call] == ["call_0_1", "look", "path", '"/etc"']
     assert texts[group["cells"]["action"][1]] == 'look(path="/etc")'
     assert page.notes == (
         "openai.jsonl: OpenAI messages, 16 steps in 4 sessions. State: observation; "
@@ -63,47 +65,27 @@ def test_messages_in_another_form_do_no_harm(tmp_path: Path, text: str):
         for n in range(2)
     ]
     path = lines(tmp_path, *({**row, "messages": text} for row in rows))
-    shown = picture([path], GRPO).browser["groups"][0]["cells"]["messages"]
+    shown = groups_of(picture([path], GRPO).browser)[0]["cells"]["messages"]
     assert len(shown) == 2
 
 
 def test_a_call_that_cannot_be_read_is_shown_as_it_is(tmp_path: Path):
     row = conversation(2, 1.0)
     row["messages"][1]["tool_calls"][0]["function"]["arguments"] = '{"n": '
-    page = picture([lines(tmp_path, row, conversation(2, 0.0))], GRPO, recipe("gigpo"))
-    texts, cells = page.browser["texts"], page.browser["groups"][0]["cells"]
-    calls = [texts[message[-1]["calls"][0][1]] for message in cells["messages"][::2]]
+    page = picture([lines(tmp_path, row, conversation(2, 0.0))], GRPO, compare=recipe("gigpo"))
+    group = groups_of(page.browser)[0]
+    texts, cells = group["texts"], group["cells"]
+    calls = [message[-1]["calls"][0][1:] for message in cells["messages"][::2]]
     actions = [texts[number] for number in cells["action"][::2]]
-    assert calls == actions == ['{"arguments":"{\\"n\\": ","name":"look"}', "look(n=0)"]
-    assert [message[-1]["calls"][0][0] for message in cells["messages"][::2]] == ["look", "look"]
+    assert actions == ['{"arguments":"{\\"n\\": ","name":"look"}', "look(n=0)"]
+    assert [[texts[word] for word in call] for call in calls] == [actions[:1], ["look", "n", "0"]]
 
 
 def test_actions_of_a_comparison_are_readable(tmp_path: Path):
     # The best episode begins with the worst step.
     rows = [conversation(3, 2.0, rewards=[-3, 0, 5]), conversation(3, 1.0), conversation(3, 0.0)]
-    page = picture([lines(tmp_path, *rows)], recipe("gigpo", gamma=0.5, weight=9.0), GRPO)
+    page = picture([lines(tmp_path, *rows)], recipe("gigpo", gamma=0.5, weight=9.0), compare=GRPO)
     assert "look(n=0)" in {row["action"] for row in page.tables()["changed"]}
-
-
-def test_credit_per_tool(tmp_path: Path):
-    rows = [conversation(3, 1.0), conversation(3, 1.0), conversation(4, 0.0, tool="guess")]
-    page = picture([lines(tmp_path, *rows)], GRPO)
-    tools = {row["tool"]: row for row in page.facts.tables["tools"]}
-    assert {name: row["steps"] for name, row in tools.items()} == {"look": 4, "text": 3, "guess": 3}
-    assert next(iter(tools)) == "look"
-    assert tools["look"]["mean_advantage"] > 0 > tools["guess"]["mean_advantage"]
-    assert tools["look"]["positive_share"] == 1.0
-    assert sum(row["gradient_share"] for row in tools.values()) == pytest.approx(1.0)
-
-
-def test_parallel_calls_count_together_and_texts_alone_give_nothing(tmp_path: Path):
-    call = [{"id": n, "function": {"name": n, "arguments": "{}"}} for n in ("b", "a", "b")]
-    row = {"task": "t", "reward": 1, "messages": [{"role": "assistant", "tool_calls": call}]}
-    path = lines(tmp_path, row, {**row, "reward": 0})
-    tools = [each["tool"] for each in picture([path], GRPO).facts.tables["tools"]]
-    assert tools == ["b + a"]
-    path = lines(tmp_path, chat(reward=1), chat('{"name": 1}', reward=0))
-    assert picture([path], GRPO).facts.tables["tools"] == []
 
 
 def test_collapse_to_few_turns_is_reported(tmp_path: Path):
@@ -116,21 +98,6 @@ def test_collapse_to_few_turns_is_reported(tmp_path: Path):
     assert "turns_over_iterations" in {figure.name for figure in page.figures}
     assert "fewer_turns" not in findings(picture([long, better], GRPO)), "success rose"
     assert "fewer_turns" not in findings(picture([short, long], GRPO))
-
-
-def test_dead_groups_beside_those_expected(tmp_path: Path):
-    """Half of the tasks always fail and half always succeed: not chance, but their difficulty."""
-    rows = [
-        {**conversation(2, float(task % 2)), "task": f"t{task}"}
-        for task in range(8)
-        for _ in "1234"
-    ]
-    page = picture([lines(tmp_path, *rows)], GRPO)
-    assert page.facts.diagnosis.zero_variance_groups == 8
-    assert page.facts.diagnosis.expected_equal_groups == pytest.approx(8 * 2 * 0.5**4)
-    assert "12 % would be expected" in findings(page)["more_equal_groups"]
-    mixed = [{**row, "reward": n % 2} for n, row in enumerate(rows)]
-    assert "more_equal_groups" not in findings(picture([lines(tmp_path, *mixed)], GRPO))
 
 
 def test_responses_that_a_limit_cut_are_counted(tmp_path: Path):

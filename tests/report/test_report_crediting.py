@@ -226,7 +226,7 @@ def test_tables_in_memory_are_reported_like_their_files(tmp_path: Path) -> None:
     assert [row["batch"] for row in two.tables()["iterations"]] == ["table 1", "table 2"]
     read = picture(files, by)
     assert two.verdict == read.verdict
-    assert two.browser["texts"] == read.browser["texts"]
+    assert two.browser["chunks"] == read.browser["chunks"]
     assert two.write(tmp_path / "report.html") > 0
     mixed = picture([tables[0], files[1]], by)
     assert [row["batch"] for row in mixed.tables()["iterations"]] == ["table 1", "1.parquet"]

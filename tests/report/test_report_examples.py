@@ -29,7 +29,6 @@ def module(path: str) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    pytest.importorskip("vl_convert", reason="needs the extra report")
     write, folder = module("docs/ext/reports.py").write_report, tmp_path_factory.mktemp("examples")
     return {name: write(EXAMPLES / f"{name}.parquet", folder) for name in NAMES}
 
@@ -68,7 +67,7 @@ def test_a_step_was_trained_with_the_credit_that_is_shown(
     columns = pq.read_schema(EXAMPLES / f"{name}.parquet").names
     assert ("trained_advantage" in columns) == (name != "textcraft")
     assert not [column for column in columns if column.endswith("_ids") or column == "prompt"]
-    findings = {each["finding"] for each in data(pages[name])["verdict"]["findings"]}
+    findings = {each["finding"] for each in data(pages[name])["answers"]["training"]["findings"]}
     assert "trained_differently" not in findings
 
 

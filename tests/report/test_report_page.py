@@ -1,8 +1,9 @@
 """The page as a file: complete, small, the same every time, and without a way out."""
 
+import gzip
 import json
 import re
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,8 +16,6 @@ from tests.conftest import write_jsonl
 from tests.report.injections import INJECTIONS
 from tests.report.toys import sound
 
-pytest.importorskip("vl_convert", reason="needs the extra report")
-
 SCRIPT = re.compile(r"<script([^>]*)>(.*?)</script>", re.DOTALL)
 
 
@@ -24,7 +23,7 @@ SCRIPT = re.compile(r"<script([^>]*)>(.*?)</script>", re.DOTALL)
 def made(tmp_path_factory: pytest.TempPathFactory) -> Picture:
     folder = tmp_path_factory.mktemp("page")
     file = write_jsonl(folder / "rollouts.jsonl", sound())
-    return picture([file], recipe("gigpo"), recipe("grpo"))
+    return picture([file], recipe("gigpo"), compare=recipe("grpo"))
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +34,15 @@ def page(made: Picture, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_only_the_scripts_of_the_page_may_run(page: str) -> None:
-    (data_kind, _), *scripts = SCRIPT.findall(page)
+    (data_kind, _), script, *packed = SCRIPT.findall(page)
     assert 'type="application/json"' in data_kind
-    assert len(scripts) == 2
+    assert packed
+    assert all(re.fullmatch(r' type="application/gzip" id="[\w-]+"', kind) for kind, _ in packed)
+    assert all(re.fullmatch(r"[\w+/=]+", content) for _, content in packed)
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
-    hashes = [b64encode(sha256(body.encode()).digest()).decode() for _, body in scripts]
-    allowed = " ".join(f"'sha256-{each}'" for each in hashes)
-    assert f"default-src 'none'; script-src {allowed};" in policy[1]
+    allowed = b64encode(sha256(script[1].encode()).digest()).decode()
+    assert f"default-src 'none'; script-src 'sha256-{allowed}';" in policy[1]
     assert "unsafe" not in policy[1]
 
 
@@ -62,7 +62,7 @@ def test_our_scripts_put_text_on_the_page_as_text() -> None:
 
 def test_the_same_rollouts_give_the_same_page(made: Picture, page: str, tmp_path: Path) -> None:
     file = write_jsonl(tmp_path / "rollouts.jsonl", sound())
-    again = picture([file], recipe("gigpo"), recipe("grpo"))
+    again = picture([file], recipe("gigpo"), compare=recipe("grpo"))
     again.write(tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == page
 
@@ -78,7 +78,11 @@ def test_the_data_of_the_page_is_json(made: Picture, page: str) -> None:
     found = SCRIPT.search(page)
     assert found is not None
     data = json.loads(found[2])
-    assert data["verdict"]["headline"] == made.verdict.headline
+    assert data["answers"]["training"]["headline"] == made.verdict.headline
+    assert data["chunks"] == len(made.browser["chunks"])
+    packed = dict(SCRIPT.findall(page)[2:])
+    sessions = packed[' type="application/gzip" id="packed-sessions"']
+    assert json.loads(gzip.decompress(b64decode(sessions))) == made.answers["sessions"]
     assert data["files"] == ["rollouts.jsonl"]
 
 
@@ -92,7 +96,7 @@ def test_ten_thousand_long_steps_fit_into_five_megabytes(tmp_path: Path) -> None
         row["response"] = f"{number}: {'said. ' * 200}"
     made = picture([write_jsonl(tmp_path / "rows.jsonl", rows)], recipe("gigpo"))
     assert len(rows) == 10_000
-    assert made.browser["steps"] == 10_000
+    assert made.browser["sessions"] == made.browser["of_sessions"] == 400
     assert made.write(tmp_path / "report.html") < 5_000_000
 
 
@@ -104,7 +108,7 @@ def test_injections_stay_inside_the_data(tmp_path: Path) -> None:
     made = picture([file], recipe("gigpo"))
     made.write(tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert len(SCRIPT.findall(page)) == 3
+    assert len(SCRIPT.findall(page)) == 3 + len(made.browser["chunks"])
     assert "hacked" not in SCRIPT.sub("", page)
 
 
@@ -125,7 +129,7 @@ def test_a_colour_has_one_meaning_in_all_figures(tmp_path: Path) -> None:
     ]
     color_of: dict[str, str] = {}
     for some in (files, files[1:]):
-        for figure in picture(some, recipe("gigpo"), recipe("grpo")).figures:
+        for figure in picture(some, recipe("gigpo"), compare=recipe("grpo")).figures:
             scale = figure.spec.get("encoding", {}).get("color", {}).get("scale")
             for name, color in zip(*scale.values(), strict=True) if scale else ():
                 assert color_of.setdefault(name, color) == color == COLORS[name]

@@ -11,7 +11,7 @@ from ascribe.decisions import find_decisions
 from ascribe.reports import Picture, picture
 from ascribe.reports.crediting import credit_batches
 from tests.conftest import write_jsonl
-from tests.report.toys import Row, batch
+from tests.report.toys import Row, batch, groups_of
 
 AGENTS = ("thinker", "solver")
 
@@ -68,7 +68,7 @@ def made(tmp_path: Path, parts: list[list[Row]], by: Recipe) -> Picture:
 def cells(found: Picture) -> list[tuple[dict[str, Any], dict[str, Any], int]]:
     return [
         (group, group["cells"], at)
-        for group in found.browser["groups"]
+        for group in groups_of(found.browser)
         for at in range(len(group["cells"]["step"]))
     ]
 
@@ -117,7 +117,7 @@ def test_a_report_on_a_team(tmp_path: Path) -> None:
     assert sentence["beyond"] == "the recipe bounds and scales what an agent added"
     assert "33 % they were taken only to measure the other agents" in found.verdict.headline
     for group, each, at in cells(found):
-        assert found.browser["texts"][each["agent"][at]] in AGENTS
+        assert group["texts"][each["agent"][at]] in AGENTS
         reason = found.browser["reasons"][group["credits"][0]["terms"]["team"]["reason"][at]]
         assert (reason == Reason.COUNTERFACTUAL.label) == (each["step"][at] == 2)
     assert "singletons" not in {finding.name for finding in found.verdict.findings}
@@ -143,10 +143,11 @@ def test_a_report_on_corrections(tmp_path: Path) -> None:
     sentences = [each["text"] for each in found.browser["recipes"][0]["sentences"]["episode"]]
     for group, each, at in cells(found):
         named = each["corrects"][at]
-        assert (named >= 0) == ("corrects" in group["name"])
+        task = found.answers["sessions"][group["trajectories"][0]["number"]]["task"]
+        assert (named >= 0) == ("corrects" in task)
         if named >= 0:
-            answer, _, run = found.browser["texts"][named].rpartition("/")
-            assert group["name"] == f"{answer}/corrects/{run}"
+            answer, _, run = group["texts"][named].rpartition("/")
+            assert task == f"{answer}/corrects/{run}"
         sentence = sentences[group["credits"][0]["terms"]["episode"]["way"][at]]
         assert ("a wrong answer counts for more" in sentence) == (named < 0)
 
@@ -198,8 +199,10 @@ def test_the_sentences_of_teams_and_corrections(tmp_path: Path) -> None:
         for name, (rows, *sentences) in expected.items():
             made(tmp_path, [rows], recipe(name)).write(page)
             tab, seen = browser.opened(chromium, page)
-            tab.locator(".cell").first.click()
-            said = tab.locator("#detail").inner_text()
+            tab.locator("#session-list a").first.click()
+            tab.locator(".how").first.wait_for()
+            browser.unfold(tab)
+            said = tab.locator("#reader").inner_text()
             for sentence in sentences:
                 assert sentence in said
             assert "undefined" not in tab.locator("main").inner_text()

@@ -1,5 +1,8 @@
 """Small rollouts in which nothing is wrong, to plant faults in."""
 
+import gzip
+import json
+from base64 import b64decode
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -64,3 +67,9 @@ def facts(rows: Iterable[Row], by: Recipe | str = "gigpo") -> Facts:
 def verdict(rows: Iterable[Row], by: Recipe | str = "gigpo") -> ReportVerdict:
     """The verdict on rows."""
     return judge(facts(rows, by))
+
+
+def groups_of(browser: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tasks in the chunks of a page, each with the texts of its chunk."""
+    chunks = [json.loads(gzip.decompress(b64decode(chunk))) for chunk in browser["chunks"]]
+    return [group | {"texts": chunk["texts"]} for chunk in chunks for group in chunk["groups"]]

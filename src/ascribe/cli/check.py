@@ -10,6 +10,7 @@ from typer import Option
 
 from ascribe.archives import check_archive, is_archive
 from ascribe.cli import options, screen
+from ascribe.estimators.situations import place
 from ascribe.sessions.reading import CHECKED_COLUMNS, SessionOptions, check_carried
 from ascribe.steps.check import CheckReport, without_reward
 from ascribe.steps.check import check as check_table
@@ -66,8 +67,6 @@ def check(
         problems = [*checked.problems, *check_carried(rollouts), *rollouts.notes]
         report = CheckReport(checked.rows, sorted(problems, key=lambda problem: -problem.severity))
         if checked.worst is None or checked.worst < Severity.FATAL:
-            from ascribe.reports.situations import place  # with all of the report
-
             left_out = without_reward(rollouts.table, checked.problems)
             rewarded = rollouts.table.take(~left_out) if left_out.any() else rollouts.table
             situation = place(rewarded).sentences(USUAL)

@@ -1,8 +1,6 @@
 """``ascribe decisions``: which decisions earned the reward, and how sure that is."""
 
 import math
-import operator
-import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,26 +14,27 @@ from typer import Argument, Exit, Option
 
 from ascribe.archives import is_archive, sample_archive
 from ascribe.cli import options, screen
-from ascribe.decisions import By, Decisions, Outcome, Scope, find_decisions, usable
+from ascribe.decisions import By, Decisions, Outcome, Scope, find_decisions
+from ascribe.decisions.changed import (
+    GATE,
+    Changed,
+    TaskChange,
+    compare_files,
+    failing_of,
+    terms_of,
+)
 from ascribe.decisions.decision import signed
-from ascribe.decisions.versions import Change, compare_versions
 from ascribe.sessions.reading import SessionOptions, balance_of
 from ascribe.steps.errors import AscribeError
 from ascribe.steps.files import Rollouts
-from ascribe.steps.hints import option, unknown
-from ascribe.steps.problems import counted, one_line
+from ascribe.steps.hints import option
+from ascribe.steps.problems import counted
 from ascribe.steps.table import KNOWN_COLUMNS
 
-OPERATORS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-FIELDS = {
-    1: ("success", "certain", "sessions", "difference", "low", "high", "p", "q", "better", "worse"),
-    2: ("drop", "old", "new", "low", "high", "p", "q", "old_sessions", "new_sessions"),
-}
-"""What a condition may name, by the number of files."""
 OF_FILE = ("success", "certain", "sessions")
-"""Those that a file has without any comparison."""
-MOST_CHANGES = 20
-"""States that are printed for two versions, the surest changes first."""
+"""What a condition may name of a file without any comparison."""
+MOST_TASKS, MOST_CHANGES = 8, 3
+"""Tasks that are printed for two versions, and states, the surest changes first."""
 
 
 @options.reads_sessions
@@ -112,7 +111,7 @@ def decisions(
         )
     if len(files) == 2 and (by, scope, outcome) != ("text", "task", "return"):
         screen.wrong_call("--by, --scope and --outcome are for one file", "leave them out for two")
-    terms = [] if fail_if is None else _terms(fail_if, len(files))
+    terms = [] if fail_if is None else terms_of(fail_if, len(files))
     wanted = {*KNOWN_COLUMNS, "won", "rewritten"}.__contains__
     with _judging(fail_if):
         read, sample = _read(files, int(memory * 2**30), wanted, columns, sessions)
@@ -124,10 +123,11 @@ def decisions(
                 missing = dict.fromkeys(found.missing, "no session of it counts")
                 shown = found.as_dict()
             else:
-                changed, missing, notes = _two_versions(*read)
-                described = [each.as_dict() for each in changed]
-                shown = {"changes": described, "notes": notes}
-        failing = _failing(terms, described)
+                changed = compare_files(*read)
+                described, missing = changed.described, changed.missing
+                shown = {"changes": described, "notes": changed.notes}
+                shown["verdict"] = changed.verdict(fail_if or GATE)[0]
+        failing = failing_of(terms, described)
         balances = [each.balance for each in read]
         shown |= {"missing": missing, "balance": balances, "failed": bool(failing)}
         if as_json:
@@ -135,9 +135,7 @@ def decisions(
         elif len(files) == 1:
             print_decisions(found)
         else:
-            _print_changes(changed)
-            for note in notes:
-                screen.say(note)
+            print_changed(changed, "" if failing else changed.verdict(fail_if or GATE)[0])
         if terms and not failing:
             if len(missing) > allow_missing:
                 _refuse_missing(missing, allow_missing)
@@ -188,30 +186,6 @@ def _judging(condition: str | None) -> Iterator[None]:
         raise Exit(2) from None
 
 
-def _two_versions(
-    old: Rollouts, new: Rollouts
-) -> tuple[tuple[Change, ...], dict[str, str], list[str]]:
-    """What changed, tasks of the old version that are not compared with the reason, and notes."""
-    before, now = usable(old), usable(new)
-    found = compare_versions(before.rollouts.table, now.rollouts.table)
-    lost = dict.fromkeys(now.lost, "no session of the new version counts")
-    missing = {task: lost.get(task, why) for task, why in found.missing.items()}
-    attempted = {*map(str, before.rollouts.table.group.used().values)}
-    for task in filter(attempted.__contains__, now.thin):
-        missing.setdefault(task, "most sessions of the new version have no reward")
-    parts = (("old", before), ("new", now))
-    notes = [f"Of the {name} version: {note}" for name, part in parts for note in part.notes]
-    for why in dict.fromkeys(missing.values()):
-        tasks = [one_line(task, 60) for task, reason in missing.items() if reason == why]
-        notes.append(f"Not compared: {counted(len(tasks), 'task')}, {why}: {', '.join(tasks)}.")
-    if found.copies:
-        notes.append(
-            f"{counted(found.copies, 'session')} look like copies of another one. Nothing is surer "
-            "than it is with each of them counted once."
-        )
-    return found.changes, missing, notes
-
-
 def _refuse_missing(missing: Mapping[str, str], allowed: int) -> NoReturn:
     """Say which tasks are missing, all of them, and exit with code 2."""
     listed = ", ".join(f"{screen.safe(task)} ({why})" for task, why in missing.items())
@@ -227,37 +201,6 @@ def _comparable(terms: Sequence[tuple[str, str, float]], found: Decisions) -> bo
     return any(name in OF_FILE for name, _, _ in terms) or any(
         not math.isnan(each.p) for each in found.decisions
     )
-
-
-def _terms(condition: str, files: int) -> list[tuple[str, str, float]]:
-    """The comparisons of a condition such as ``drop > 0.1 and q < 0.1``; exits for any other."""
-    terms = []
-    for part in condition.split(" and "):
-        match = re.fullmatch(r"\s*(\w+)\s*(<=|>=|<|>)\s*(-?[0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*", part)
-        if match is None:
-            screen.wrong_call(
-                f"cannot read the condition '{screen.safe(part)}'",
-                "write a name, <, <=, > or >=, and a number: drop > 0.1 and q < 0.1",
-            )
-        if match[1] not in FIELDS[files]:
-            screen.wrong_call(unknown("name in --fail-if", screen.safe(match[1]), FIELDS[files]))
-        terms.append((match[1], match[2], float(match[3])))
-    return terms
-
-
-def _failing(
-    terms: Sequence[tuple[str, str, float]], described: Sequence[Mapping[str, Any]]
-) -> list[Mapping[str, Any]]:
-    """What fulfils every term; nothing does without terms, or where a number is not known."""
-    return [
-        each
-        for each in described
-        if terms
-        and all(
-            each.get(name) is not None and OPERATORS[sign](each[name], value)
-            for name, sign, value in terms
-        )
-    ]
 
 
 def _described(found: Decisions) -> list[dict[str, Any]]:
@@ -298,18 +241,44 @@ def print_decisions(found: Decisions) -> None:
         screen.say(note)
 
 
-def _print_changes(changed: Sequence[Change]) -> None:
-    told = [each for each in changed[1:] if not math.isnan(each.p)][:MOST_CHANGES]
-    for number, each in enumerate([changed[0], *told]):
+def print_changed(changed: Changed, verdict: str) -> None:
+    """What two versions answer: the whole, tasks lost and gained, states, what is missing."""
+    whole = changed.whole
+    style = "" if not whole.certain else "red" if whole.drop > 0 else "green"
+    said = f"{whole.text[:1].upper()}{whole.text[1:]}.{' Certain.' * whole.certain}"
+    screen.say(said, f"bold {style}".strip())
+    _print_tasks("Lost", "won less often than before", changed.lost, binary=changed.binary)
+    if changed.finding is not None:
+        count = counted(sum(each.explained for each in changed.lost), "lost task")
+        told = f"{changed.finding.text[:1].upper()}{changed.finding.text[1:]}"
+        screen.say(f"{count} with more of what goes along with losing. {told}.")
+    _print_tasks("Gained", "won more often than before", changed.gained, binary=changed.binary)
+    screen.say(f"The same: {counted(changed.same, 'task')}.")
+    told_states = [each for each in changed.changes[1:] if not math.isnan(each.p)]
+    for each in told_states[:MOST_CHANGES]:
         style = "" if not each.certain else "red" if each.drop > 0 else "green"
-        line = Text(screen.safe(f"{each.text[:1].upper()}{each.text[1:]}.", 1000), style=style)
-        if number == 0:
-            line.stylize("bold")
-        elif each.certain:
-            line.append(" Certain.")
-        screen.out.print(line)
-    if len(changed) == 1:
+        line = f"{each.text[:1].upper()}{each.text[1:]}.{' Certain.' * each.certain}"
+        screen.say(screen.safe(line, 230), style)
+    if len(changed.changes) == 1:
         screen.say("No state was met by sessions of both versions.")
-    elif more := len(changed) - 1 - len(told):
+    elif more := len(changed.changes) - 1 - min(len(told_states), MOST_CHANGES):
         few = "with too few sessions to tell, or less sure; --json lists all."
         screen.print_summary(f"{counted(more, 'more state')} {few}")
+    for note in changed.notes:
+        screen.say(screen.safe(note, 400))
+    if verdict:
+        screen.say(f"Verdict: {screen.safe(verdict, 400)}.", "bold")
+
+
+def _print_tasks(head: str, text: str, tasks: Sequence[TaskChange], *, binary: bool) -> None:
+    """Some tasks, with what was won of their attempts before and now."""
+    screen.say(f"{head}: {counted(len(tasks), 'task')} {text}." if tasks else f"{head}: no task.")
+    for each in tasks[:MOST_TASKS]:
+        sides = [
+            f"{won:.0f} of {size}" if binary else f"{won / size:.3g} of {size}"
+            for won, size in (each.old, each.new)
+        ]
+        named = screen.safe(each.task, 44)
+        screen.say(f"  {named:<46}{sides[0]:>10} -> {sides[1]}{' *' * each.explained}")
+    if len(tasks) > MOST_TASKS:
+        screen.say(f"  and {len(tasks) - MOST_TASKS:,} more")

@@ -114,7 +114,11 @@ SESSIONS: dict[str, tuple[Any, str]] = {
 }
 """What each of ``SessionOptions`` takes, and its help: one of several names, of which the first is
 the default; any text; or nothing, for a flag."""
-NAMES = {"form": ["--format"], "group": ["--group", "--task"]}
+NAMES = {
+    "form": ["--format"],
+    "group": ["--group", "--task"],
+    "session": ["--session-field"],
+}
 
 
 def _parameter(name: str, takes: Any, text: str) -> Parameter:

@@ -10,13 +10,14 @@ from rich.text import Text
 from typer import Option
 
 from ascribe.cli import options, screen
+from ascribe.decisions.why import Reasons
 from ascribe.estimators import DEFAULT
 from ascribe.estimators.assign import assign
 from ascribe.estimators.credit import credit_arrays, credit_columns
-from ascribe.estimators.events import why_costly
 from ascribe.groups.responses import readable
 from ascribe.sessions.reading import SessionOptions
 from ascribe.steps.arrays import Ints
+from ascribe.steps.check import arrange
 from ascribe.steps.files import Rollouts, is_credit_column
 from ascribe.steps.problems import TableError, counted
 from ascribe.steps.table import KNOWN_COLUMNS, StepTable
@@ -80,7 +81,8 @@ def _say_why(table: StepTable, rows: Ints, credit: list[object]) -> None:
         return
     row = int(rows[np.nanargmin(given)])
     with suppress(TableError):  # the credit in the file may be of rows that have none
-        if why := why_costly(table, row):
+        place = int(np.flatnonzero(arrange(table).rows == row)[0])
+        if why := Reasons(table).of(place):
             screen.say(f"Step {table.step[row]} has the lowest credit: {why}.")
 
 

@@ -152,6 +152,8 @@ class Usable(NamedTuple):
     """Names of the groups of which nothing counts."""
     thin: tuple[str, ...] = ()
     """Names of the groups of which most sessions do not count."""
+    rows: Ints = np.zeros(0, dtype=np.int64)
+    """The rows that count."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -179,14 +181,14 @@ def usable(rollouts: Rollouts) -> Usable:
     unrewarded = sum(each.count for each in selection.report.problems if each.kind is missing)
     broken = sum(why != missing.label for why in selection.dropped.values())
     lost = tuple(selection.dropped)
-    if selection.keep.all():
-        return Usable(rollouts, unrewarded, broken, lost)
     rows = np.flatnonzero(selection.keep)
+    if selection.keep.all():
+        return Usable(rollouts, unrewarded, broken, lost, rows=rows)
     kept = (rollouts.table.take(rows), rollouts.carried.take(rows), rollouts.credit.take(rows))
     rest = replace(rollouts, table=kept[0], carried=kept[1], credit=kept[2])
     whole, part = _sessions(rollouts.table), _sessions(rest.table)
     thin = tuple(name for name, count in whole.items() if 2 * part[name] < count)
-    return Usable(rest, unrewarded, broken, lost, thin)
+    return Usable(rest, unrewarded, broken, lost, thin, rows)
 
 
 def _sessions(table: StepTable) -> Counter[str]:

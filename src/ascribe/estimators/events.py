@@ -48,7 +48,6 @@ from ascribe.groups.events import (
     digests,
     folds_of,
     generated,
-    read_calls,
     read_written,
     settled,
 )
@@ -57,7 +56,6 @@ from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.check import Arranged, arrange
 from ascribe.steps.errors import InputError
-from ascribe.steps.problems import counted, one_line
 from ascribe.steps.strict_json import loads
 from ascribe.steps.table import StepTable
 
@@ -831,35 +829,3 @@ def _explained(kept: Kept, steps: Arranged, values: Floats, mean: Floats) -> Exp
     way[place[refused]] = 2
     alike = np.where(np.isinf(alike), 0, alike).astype(np.int64)
     return Explanation(values, mean, others, (MADE, SILENT, FAILED), way, alike)
-
-
-def why_costly(table: StepTable, row: int) -> str:
-    """How unusual the rarest call of a step is, and what sessions with such calls won, in words.
-
-    Empty where the step calls no tool, the task has no other attempt, or most of these made it.
-    """
-    steps, calls = arrange(table), read_calls(table)
-    usual = Usual.without_outcomes(calls, steps.group_of_trajectory)
-    own = np.flatnonzero((steps.rows[calls.place] == row) & (usual.others > 0))
-    if not own.size:
-        return ""
-    if calls.refused[own].all():
-        return "the environment refused this call"
-    call = own[np.argmin(np.where(calls.refused[own], 2.0, usual.share[own]))]
-    made, others = round(usual.share[call] * usual.others[call]), int(usual.others[call])
-    if made > others / 2:
-        return ""
-    if made:
-        return f"{made:,} of {counted(others, 'other attempt')} at this task made this call"
-    won = segments.total(steps.reward, steps.trajectory, calls.sessions) > 0
-    same = calls.new & (calls.tool == calls.tool[call]) & (usual.others > 0)
-    such = np.unique(calls.session[same & (usual.share == 0)])
-    rest = np.setdiff1d(calls.session[same], such)
-    shares = [
-        f"{100 * won[each].mean():.0f} % of {each.size:,}" for each in (such, rest) if each.size
-    ]
-    name = one_line(str(calls.tools[calls.tool[call]]), 40)
-    text = "no other attempt at this task made this call; sessions with such a "
-    return f"{text}`{name}` won {shares[0]}" + "".join(
-        f", others with `{name}` {share}" for share in shares[1:]
-    )

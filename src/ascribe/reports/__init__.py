@@ -1,4 +1,4 @@
-"""The report on one page: which decisions won, where the credit went, and how a run went."""
+"""The report: what happened, what separates won from lost, each session, two versions, training."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,28 +8,43 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from ascribe import __version__
 from ascribe.decisions import Decisions, find_decisions
-from ascribe.estimators import DEFAULT, Recipe, as_recipe
-from ascribe.reports.browse import browser, packed
-from ascribe.reports.crediting import RecipeComparison, credit_batches, two_recipes
+from ascribe.decisions.changed import Changed, compare_files
+from ascribe.estimators import DEFAULT, RECIPES, Recipe, as_recipe
+from ascribe.estimators import recipe as recipe_of
+from ascribe.estimators.situations import place
+from ascribe.reports.answers import answer
+from ascribe.reports.browse import browser
+from ascribe.reports.card import card
+from ascribe.reports.crediting import (
+    Credited,
+    RecipeComparison,
+    credit_batches,
+    credit_versions,
+    two_recipes,
+)
 from ascribe.reports.facts import Facts, gather
 from ascribe.reports.figures import Figure, draw, draw_run
+from ascribe.reports.reading import Batch, read_batches, rollouts_of
 from ascribe.reports.reading import RefusedFileError as RefusedFileError
-from ascribe.reports.reading import read_batches
 from ascribe.reports.runs import RunMetrics
 from ascribe.reports.runs import read_run as read_run
 from ascribe.reports.text import safe, visible
 from ascribe.reports.verdict import ReportVerdict, judge
-from ascribe.reports.write import COLOURS, theme, write_figures, write_page, write_tables
+from ascribe.reports.write import write_figures, write_page, write_picture, write_tables
 from ascribe.steps.balance import Balance
 from ascribe.steps.errors import InputError
 from ascribe.steps.files import Progress
-from ascribe.steps.problems import one_line
+from ascribe.steps.hints import option
+from ascribe.steps.problems import TableError, one_line
 from ascribe.steps.table import StepTable
 
 if TYPE_CHECKING:
     from ascribe.sessions.reading import SessionOptions
 
 __all__ = ["Picture", "report"]
+
+SHUFFLES = 4
+"""How often outcomes are shuffled to judge the credit by events that a page shows by default."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,9 +58,12 @@ class Picture:
         comparison: of two recipes on the same steps, if two were given.
         figures: the charts.
         browser: data of the trajectory browser.
+        answers: what happened, what separates won from lost, and so on, as plain values; see
+            ``docs/report.schema.json``.
         notes: what files of conversations were read as.
         balances: what was seen, used and left out of each.
         run: the metrics of the run that wrote the files, if it is known.
+        changed: what changed from an old version of the agent, if one was given.
 
     Example:
         >>> from ascribe.reports import picture
@@ -62,9 +80,11 @@ class Picture:
     comparison: RecipeComparison | None
     figures: tuple[Figure, ...]
     browser: dict[str, Any]
+    answers: dict[str, Any]
     notes: tuple[str, ...] = ()
     run: RunMetrics | None = None
     balances: tuple[Balance, ...] = ()
+    changed: Changed | None = None
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
         """Every table, by name."""
@@ -75,6 +95,10 @@ class Picture:
             tables["run"] = self.run.rows
         return {name: safe(rows, sys.maxsize) for name, rows in tables.items()}
 
+    def _repr_html_(self) -> str:
+        """The picture, for notebooks: what happened, and what separates won from lost."""
+        return card(self.answers)
+
     def __repr__(self) -> str:
         return f"Picture({self.facts.diagnosis.rows:,} rows by {self.facts.recipe!r})"
 
@@ -84,6 +108,7 @@ class Picture:
         *,
         figures: str | Path | None = None,
         tables: str | Path | None = None,
+        png: str | Path | None = None,
     ) -> int:
         """Write the page; returns its size in bytes.
 
@@ -91,9 +116,10 @@ class Picture:
             path: a file that ends in ``.html``.
             figures: a folder for every figure as SVG and PNG.
             tables: a folder for every table as CSV and Parquet.
+            png: a file for the answers as one picture.
 
         Raises:
-            ImportError: without the extra ``report``.
+            ImportError: if figures or a picture are wanted without the extra ``report``.
             OSError: if a file cannot be written.
             ValueError: if the file has another suffix.
         """
@@ -102,6 +128,8 @@ class Picture:
             write_figures(self.figures, figures)
         if tables is not None:
             write_tables(self.tables(), tables)
+        if png is not None:
+            write_picture(card(self.answers), png)
         return write_page(self._data(), page)  # last: an older page stays if the others fail
 
     def _data(self) -> dict[str, Any]:
@@ -117,13 +145,8 @@ class Picture:
             "trajectories": facts.diagnosis.trajectories,
             "groups": facts.task_groups,
             "success": facts.everything["success"],
-            "won": facts.success_by_column,
-            "verdict": {
-                "headline": self.verdict.headline,
-                "advice": self.verdict.advice,
-                "situation": self.verdict.situation,
-                "findings": safe(self.verdict.rows(), sys.maxsize),
-            },
+            "answers": self.answers,
+            "verdict": self.answers["training"],
             "comparison": None
             if self.comparison is None
             else {
@@ -131,7 +154,7 @@ class Picture:
                 "second": visible(self.comparison.second),
                 "sentence": visible(self.comparison.sentence()),
             },
-            "browser": packed(self.browser),
+            "browser": self.browser,
         }
 
     def _left_out(self) -> Iterator[str]:
@@ -147,7 +170,6 @@ def _frame(tables: Mapping[str, list[dict[str, Any]]], figures: Sequence[Figure]
         "version": __version__,
         "tables": tables,
         "figures": {figure.name: asdict(figure) for figure in figures},
-        "themes": {name: theme(name) for name in COLOURS},
     }
 
 
@@ -171,25 +193,30 @@ Files: TypeAlias = str | Path | StepTable | Sequence[str | Path | StepTable]
 def report(
     files: Files,
     out: str | Path = "report.html",
-    recipe: Recipe | str = DEFAULT,
-    against: Recipe | str | None = None,
+    recipe: Recipe | str | None = None,
+    against: str | Path | StepTable | None = None,
     *,
+    compare: Recipe | str | None = None,
     figures: str | Path | None = None,
     tables: str | Path | None = None,
+    png: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
     group_size: int | None = None,
     memory: int = 2 << 30,
     **sessions: Unpack["SessionOptions"],
 ) -> Picture:
-    """Write an HTML page that shows what earned the reward, like the command ``ascribe report``.
+    """Write an HTML page that shows what happened and why, like the command ``ascribe report``.
 
     Args:
         files: a table, a file of steps or sessions, or a list of them: iterations, in order.
         out: the page to write.
-        recipe: the estimator, or its name.
-        against: another estimator to compare with, or its name.
+        recipe: the estimator, or its name; by default ``events`` where tasks have several attempts
+            and states do not recur, and otherwise the default of ``ascribe.credit``.
+        against: a table or file of an old version of the agent, to compare one new file with.
+        compare: another estimator to compare with, or its name.
         figures: a folder for every figure as SVG and PNG.
         tables: a folder for every table as CSV and Parquet.
+        png: a file for the answers as one picture.
         columns: what the files call a column of the format: ``{"reward": "score"}``.
         group_size: how many trajectories each group was meant to have, if known.
         memory: bytes to use; of a larger table, a sample of whole groups is read.
@@ -197,39 +224,41 @@ def report(
             ``ascribe.sessions.reading.import_files``.
 
     Returns:
-        What the page shows, in ``decisions``, ``verdict``, ``comparison`` and ``facts``.
+        What the page shows: ``answers`` are plain values, and a notebook displays them.
 
     Raises:
         TableError: if a file is no step table, or nothing in it can be credited.
         OSError: if a file cannot be opened or written.
-        ImportError: without the extra ``report``.
-        ValueError: if ``out`` is no ``.html`` file, there is no such recipe, or it needs something
-            that the files do not have.
+        ImportError: if figures or a picture are wanted without the extra ``report``.
+        ValueError: if ``out`` is no ``.html`` file, there is no such recipe, it needs something
+            that the files do not have, or the versions attempted no task in common.
 
     Example:
-        >>> page = ascribe.report(table, "report.html", recipe="gigpo", against="grpo")
-        >>> page.comparison.sentence()
-        'Of 5 steps, 0.0% change sign from gigpo to grpo; 0.0% gain a credit and 0.0% lose theirs.'
+        >>> page = ascribe.report(table, "report.html")
+        >>> page.answers["happened"]["sentence"].partition(" (")[0]
+        '1 of 3 attempts at 1 task won: 33 %'
     """
     page = html_file(out)
     made = picture(
         files,
         recipe,
         against,
+        compare=compare,
         columns=columns,
         group_size=group_size,
         memory=memory,
         **sessions,
     )
-    made.write(page, figures=figures, tables=tables)
+    made.write(page, figures=figures, tables=tables, png=png)
     return made
 
 
 def picture(
     files: Files,
-    recipe: Recipe | str = DEFAULT,
-    against: Recipe | str | None = None,
+    recipe: Recipe | str | None = None,
+    against: str | Path | StepTable | None = None,
     *,
+    compare: Recipe | str | None = None,
     columns: Mapping[str, str] | None = None,
     group_size: int | None = None,
     memory: int = 2 << 30,
@@ -240,12 +269,13 @@ def picture(
     """What a report shows; arguments and errors of ``report``.
 
     Each file is a batch that is credited by itself, as a trainer credits an iteration. A file with
-    a column ``iteration`` has a batch for each of its values.
+    a column ``iteration`` has a batch for each of its values. Two versions are credited together.
 
     Args:
         files: tables of steps, in files or in memory, or conversations, in the order of time.
         recipe: the estimator.
-        against: another estimator to compare with.
+        against: an old version of the agent.
+        compare: another estimator to compare with.
         columns: see ``report``.
         group_size: see ``report``.
         memory: see ``report``.
@@ -253,20 +283,43 @@ def picture(
         progress: called with the share that is done.
         **sessions: see ``report``.
     """
-    recipe, against = as_recipe(recipe), None if against is None else as_recipe(against)
-    if isinstance(files, str | Path | StepTable):
-        files = [files]
-    paths = [file if isinstance(file, StepTable) else Path(file) for file in files]
-    needed = any(getattr(r, "fingerprint", "") == "given" for r in (recipe, against))
-    batches = read_batches(paths, fingerprints=needed, columns=columns, memory=memory, **sessions)
+    second = None if compare is None else as_recipe(compare)
+    given = None if recipe is None else as_recipe(recipe)
+    listed = [files] if isinstance(files, str | Path | StepTable) else [*files]
+    if against is not None:
+        if (
+            isinstance(against, str | Path)
+            and str(against) in RECIPES
+            and not Path(against).exists()
+        ):
+            what = f"{against} is a recipe, and no file of an old version"
+            raise InputError(what, hint=f"recipes are compared with {option('compare', against)}")
+        if len(listed) != 1:
+            raise InputError("an old version is compared with one new file", hint="name one file")
+        listed = [against, *listed]
+    paths = [file if isinstance(file, StepTable) else Path(file) for file in listed]
+    needed = any(getattr(r, "fingerprint", "") == "given" for r in (given, second))
+    reading: Any = {"columns": columns, "memory": memory, "whole": against is not None, **sessions}
+    batches = read_batches(paths, fingerprints=needed, **reading)
     progress(0.3)
-    credited = credit_batches(batches, recipe, group_size)
+    first = _recipe_for(batches) if given is None else given
+    changed = None
+    if against is not None:
+        changed = compare_files(*map(rollouts_of, batches), names=_version_names(batches))
+
+    def credited_by(one: Recipe) -> Credited:
+        if changed is not None:
+            return credit_versions(batches, changed, one, group_size)
+        return credit_batches(batches, one, group_size)
+
+    credited = credited_by(first)
     progress(0.5)
     sources = tuple(dict.fromkeys(batch.path for batch in batches))
-    found = find_decisions(credited.table, won=credited.won, rewritten=credited.rewritten)
+    flags: Any = {"won": credited.won, "rewritten": credited.rewritten}
+    found = find_decisions(credited.table, **flags) if changed is None else changed.found
     facts = gather(credited, found, sources, batches[0].arguments if len(sources) == 1 else ())
     progress(0.8)
-    other = None if against is None else credit_batches(batches, against, group_size)
+    other = None if second is None else credited_by(second)
     comparison = None if other is None else two_recipes(credited, other)
     figures = (*draw(facts), *(() if run is None else draw_run(run)))
     data = browser(credited, batches, found, other)
@@ -274,8 +327,33 @@ def picture(
     balances = {id(each): each for batch in batches if (each := batch.balance) is not None}
     notes = [batch.note for batch in batches if batch.note]
     notes += credited.credit.notes
-    if other is not None and against is not None:
-        notes += [f"{against.name}: {note}" for note in other.credit.notes]
-    all_notes = tuple(dict.fromkeys(notes))
-    left_out = tuple(balances.values())
-    return Picture(found, facts, judge(facts), comparison, figures, data, all_notes, run, left_out)
+    if other is not None and second is not None:
+        notes += [f"{second.name}: {note}" for note in other.credit.notes]
+    left_out, verdict = tuple(balances.values()), judge(facts)
+    training = {name: getattr(verdict, name) for name in ("headline", "advice")}
+    training |= {"situation": list(verdict.situation), "findings": verdict.rows()}
+    training["recipe"] = f"Credit by the recipe {first.name}{_CHOSEN * (given is None)}."
+    seen = [each.as_dict() for each in left_out]
+    told = answer(credited, found, batches, balances=seen, training=training, changed=changed)
+    shown = (comparison, figures, data, told, tuple(dict.fromkeys(notes)), run, left_out, changed)
+    return Picture(found, facts, verdict, *shown)
+
+
+_CHOSEN = ", which was chosen because tasks have several attempts and by how often states recur"
+
+
+def _recipe_for(batches: Sequence[Batch]) -> Recipe:
+    """The recipe if none is named, by the largest batch."""
+    table = max((batch.table for batch in batches), key=len)
+    try:
+        placed = place(table)
+    except TableError:
+        return as_recipe(DEFAULT)  # which says what is wrong
+    several = placed.rollouts > 1 and placed.states != "recur"
+    return recipe_of("events", shuffles=SHUFFLES) if several else as_recipe(DEFAULT)
+
+
+def _version_names(batches: Sequence[Batch]) -> tuple[str, str]:
+    """What the page calls the old and the new version."""
+    old, new = (one_line(batch.path.stem, 60) for batch in batches)
+    return ("old", "new") if old == new else (f"old: {old}", f"new: {new}")

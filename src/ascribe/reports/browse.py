@@ -1,9 +1,15 @@
-"""The data of the trajectory browser: groups, trajectories, steps, and their arithmetic."""
+"""The sessions of the page: every message and every credit, compressed until one is opened.
 
-from collections.abc import Sequence
+Tasks stand together in chunks of about ``CHUNK`` characters. A chunk has its own texts, each once,
+and is opened alone. Nothing is cut but results of tools, and each cut says how much is missing. If
+all chunks are larger than a page may be, whole sessions are left out, as many of each task as of
+any other.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from itertools import groupby, pairwise
+from itertools import pairwise
 from math import isfinite
 from typing import Any
 
@@ -11,41 +17,56 @@ import numpy as np
 
 from ascribe.decisions import Decisions
 from ascribe.estimators.credit import Reason, Term
-from ascribe.groups.events import ERROR
-from ascribe.groups.responses import readable
-from ascribe.reports.crediting import Credited, other_name, place_of
+from ascribe.groups.events import Calls, read_calls
+from ascribe.groups.responses import name_and_arguments, readable
+from ascribe.reports.crediting import Credited, other_name
 from ascribe.reports.reading import TOKENS, Batch, read_transcript
-from ascribe.reports.situations import whole_groups
-from ascribe.reports.text import embedded, natural, safe, shortened
+from ascribe.reports.text import compressed, visible
 from ascribe.sessions import text_of
 from ascribe.steps import segments
-from ascribe.steps.arrays import Floats, Ints
+from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.problems import one_line
 from ascribe.steps.returns import episode_outcome
 from ascribe.steps.strict_json import canonical, loads
-from ascribe.steps.table import Coded
 
-MOST_STEPS = 25_000
-"""Steps that the browser shows at most; of larger tables, whole groups, evenly spaced."""
+CHUNK = 400_000
+"""Characters of text in a chunk, more or less: whole tasks."""
 
-PAGE_BYTES = 3_700_000
-"""Bytes of the browser's data; the page has its library and its tables besides."""
+PAGE_BYTES = 6_500_000
+"""Bytes of all chunks; the rest of a page takes up to a megabyte."""
 
-TEXT_BYTES = 2_000_000
-"""Bytes of text that the page may hold at most."""
+LONGEST_RESULT = 2000
+"""Characters of a tool's result that are shown."""
 
-CUTS = (4000, 2000, 1200, 800, 500, 300, 200, 120, 60, 30, 10)
-"""Lengths to which texts are cut, the longest first, until they fit."""
+MOST_TOOLS = 200
+"""Tools that are counted one by one."""
 
-SHORTEST_PROMPT = 200
-"""If prompts do not fit with so many characters each, the page has none."""
-
-MOST_DECISIONS = 100
-"""Decisions on the page: the most certain ones."""
-LONGEST = 1000
-"""Characters of a text about a decision."""
+MOST_ROUNDS = 6
+"""How often sessions are left out until the rest fits."""
 
 Plain = dict[str, Any]
+
+
+class Texts:
+    """Texts by their numbers, each once, made safe to show; -1 for none."""
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+        self.characters = 0
+        self._number: dict[str, int] = {}
+
+    def number(self, text: str | None, *, result: bool = False) -> int:
+        """The number of a text; of a tool's ``result`` only the beginning is kept."""
+        if not text:
+            return -1
+        if result and len(text) > LONGEST_RESULT:
+            left = len(text) - LONGEST_RESULT
+            text = f"{text[:LONGEST_RESULT]}… ({left:,} more characters were left out of this page)"
+        found = self._number.setdefault(text, len(self.shown))
+        if found == len(self.shown):
+            self.shown.append(visible(text))
+            self.characters += len(text)
+        return found
 
 
 def browser(
@@ -54,110 +75,132 @@ def browser(
     found: Decisions,
     against: Credited | None = None,
 ) -> Plain:
-    """The data of the browser as plain values: the steps, and their credit by each recipe.
+    """The sessions for the page: compressed chunks, and what explains the numbers in them.
 
-    The tasks of the decisions that were found are shown before all others.
+    If not all sessions fit, those of decisions and lost ones are kept before others.
     """
-    table, steps = credited.table, credited.steps
-    first = [row for d in found.decisions[:MOST_DECISIONS] for row in d.pair.tolist()]
-    shown = np.flatnonzero(np.isin(steps.rows, whole_groups(table, MOST_STEPS, first)))
-    decided = decided_by(found, credited)
-    rows = steps.rows[shown]
-    columns = {
-        name: column.take(rows).texts()
-        for name in ("state", "action", "agent", "corrects")
-        if (column := getattr(table, name)) is not None
-    }
-    actions = {text: readable(text) for text in set(columns["action"]) if text is not None}
-    columns["action"] = [actions.get(text) for text in columns["action"]]
-    transcript = read_transcript(batches, credited.batch[rows], credited.row[rows])
-    tokens = transcript.pop(TOKENS, None)
-    columns |= transcript
-    chats = {name: columns.pop(name) for name in ("messages", "prompt") if name in columns}
-    index: dict[str, int] = {}
-    cells: dict[str, list[Any]] = {
-        name: [-1 if text is None else index.setdefault(text, len(index)) for text in texts]
-        for name, texts in columns.items()
-    }
-    cells |= {
-        "step": steps.step[shown].tolist(),
-        "reward": _rounded(steps.reward[shown]),
-        "valid": steps.valid[shown].astype(int).tolist(),
-    }
-    # What comes after a step reports its error.
-    reports = np.array([bool(ERROR.match(text)) for text in table.state.values] + [False])
-    failed = np.append(reports[steps.state[1:]] & (steps.step[1:] > 0), False) | ~steps.valid
-    cells["failed"] = failed[shown].astype(int).tolist()
-    if table.parent is not None:
-        cells["parent"] = np.maximum(table.parent[rows], -1).tolist()
-    if tokens is not None:
-        cells["tokens"] = tokens
-    if credited.rewritten is not None:
-        cells["rewritten"] = credited.rewritten[rows].astype(int).tolist()
-    needed = len(index)
-    for name, texts in chats.items():  # prompts last: they are shown only if there is room
-        needed = len(index)
-        cells[name] = [_messages(text, index) for text in texts]
     recipes = [credited] if against is None else [credited, against]
-    credits_ = [_credit(each, shown) for each in recipes]
-    groups = []
-    for span in _runs(steps.group[shown]):
-        first_row = int(rows[span.start])
-        batch = credited.batch[first_row]
-        groups.append(
-            {
-                "name": _name(table.group, first_row),
-                "family": None if table.family is None else _name(table.family, first_row, 120),
-                "batch": one_line(credited.names[batch], 120),
-                "iteration": credited.numbers[batch],
-                "trajectories": _trajectories(credited, shown[span], decided),
-                "cells": {name: values[span] for name, values in cells.items()},
-                "credits": [_part(each, span) for each in credits_],
-            }
-        )
-    groups.sort(key=lambda group: (group["iteration"], natural(group["name"])))
-    if "prompt" not in chats:
-        needed = len(index)
-    # The group to begin with is the first one whose returns differ.
-    varied = [len({run["return"] for run in group["trajectories"]}) > 1 for group in groups]
-    texts, length = _fitted(list(index), needed, groups)
-    if len(texts) < len(index):
-        for group in groups:
-            del group["cells"]["prompt"]
+    calls, order = read_calls(credited.table), _order(credited, found)
+    shown = np.ones(order.size, dtype=np.bool_)
+    for _ in range(MOST_ROUNDS):
+        starts, chunks = [], []
+        for first, chunk in _chunks(recipes, batches, calls, shown):
+            starts.append(first)
+            chunks.append(chunk)
+        size = sum(map(len, chunks))
+        if size <= PAGE_BYTES:
+            break
+        room = 0.95 * PAGE_BYTES / size * shown.sum()
+        shown = order < int(room)
     return {
-        "texts": texts,
-        "cut": length,
-        "groups": groups,
-        "steps": int(shown.size),
-        "of_steps": int(steps.rows.size),
-        "of_groups": steps.group_count,
+        "chunks": chunks,
+        "starts": starts,
+        "tools": tools(calls),
+        "sessions": int(shown.sum()),
+        "of_sessions": shown.size,
+        "steps": int(credited.steps.rows.size),
         "reasons": [reason.label for reason in Reason],
         "why": [reason.words for reason in Reason],
         "recipes": [_recipe(credited, each) for each in recipes],
         "batches": len(credited.names),
-        "first": varied.index(True) if any(varied) else 0,
-        "without_prompts": len(texts) < len(index),
-        "decisions": for_page(found, credited),
     }
 
 
-def packed(data: Plain) -> Plain:
-    """The data with runs of equal values written as ``{"runs": [value, count, ...]}``."""
-
-    def pack(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: pack(part) for name, part in value.items()}
-        if value and isinstance(value, list) and not isinstance(value[0], dict | list):
-            runs = [(item, len(list(run))) for item, run in groupby(value)]
-            if 2 * len(runs) < len(value):
-                return {"runs": [part for run in runs for part in run]}
-        return value
-
-    groups = [
-        group | {"cells": pack(group["cells"]), "credits": [pack(c) for c in group["credits"]]}
-        for group in data["groups"]
+def tools(calls: Calls) -> list[Plain]:
+    """How often each tool was called, and how often this went wrong, the most errors first."""
+    count = len(calls.tools)
+    times = np.bincount(calls.tool, minlength=count)
+    errors = np.bincount(calls.tool[calls.refused], minlength=count)
+    users = np.unique(calls.tool * calls.sessions + calls.session) // calls.sessions
+    used = np.bincount(users, minlength=count)
+    order = np.lexsort((-times, -errors))[:MOST_TOOLS].tolist()
+    return [
+        {
+            "tool": one_line(calls.tools[tool], 120),
+            "calls": int(times[tool]),
+            "errors": int(errors[tool]),
+            "sessions": int(used[tool]),
+        }
+        for tool in order
+        if times[tool]
     ]
-    return data | {"groups": groups}
+
+
+def _order(credited: Credited, found: Decisions) -> Ints:
+    """The place of each session, as sessions are kept: as large a share of each task as of any."""
+    steps = credited.steps
+    group, count = steps.group_of_trajectory, steps.trajectory_count
+    label = np.empty(len(credited.table), dtype=np.int64)
+    label[steps.rows] = steps.trajectory
+    last = np.ones(count)
+    last[label[[row for each in found.decisions for row in each.pair.tolist()]]] = 0
+    earned = episode_outcome(steps.reward, steps.trajectory, count)
+    ranked = np.lexsort((np.arange(count), earned, last, group))
+    size = segments.size(group, steps.group_count)
+    place = np.empty(count)
+    place[ranked] = np.arange(count) - np.repeat(np.cumsum(size) - size, size)
+    first = np.empty(count, dtype=np.int64)
+    first[np.lexsort((group, (place + 0.5) / size[group]))] = np.arange(count)
+    return first
+
+
+def _chunks(
+    recipes: Sequence[Credited], batches: Sequence[Batch], calls: Calls, kept: Bools
+) -> Iterator[tuple[int, str]]:
+    """The tasks of the sessions that are kept: the first session of a chunk, and the chunk."""
+    credited, steps = recipes[0], recipes[0].steps
+    shown = np.flatnonzero(kept[steps.trajectory])
+    rows = steps.rows[shown]
+    columns: dict[str, Any] = {
+        name: column.take(rows).texts()
+        for name in ("state", "action", "agent", "corrects")
+        if (column := getattr(credited.table, name)) is not None
+    }
+    actions = {text: readable(text) for text in set(columns["action"]) if text is not None}
+    columns["action"] = [actions.get(text) for text in columns["action"]]
+    columns |= read_transcript(batches, credited.batch[rows], credited.row[rows])
+    cells = _cells(credited, calls, shown) | {"tokens": columns.pop(TOKENS, None)}
+    credits_ = [_credit(each, shown) for each in recipes]
+    texts = Texts()
+    groups: list[Plain] = []
+    for span in _runs(steps.group[shown]):
+        own = {name: values[span] for name, values in cells.items() if values is not None}
+        for name, values in columns.items():
+            own[name] = _texts(name, values[span], texts, folded="messages" in columns)
+        groups.append(
+            {
+                "trajectories": _trajectories(credited, shown[span]),
+                "cells": own,
+                "credits": [_part(each, span) for each in credits_],
+            }
+        )
+        if texts.characters > CHUNK or span.stop == shown.size:
+            first = groups[0]["trajectories"][0]["number"]
+            yield first, compressed({"texts": texts.shown, "groups": groups})
+            texts, groups = Texts(), []
+
+
+def _cells(credited: Credited, calls: Calls, shown: Ints) -> Plain:
+    """What the table says of the steps besides texts."""
+    table, steps = credited.table, credited.steps
+    failed = ~steps.valid
+    failed[calls.place[calls.refused]] = True
+    rows, rewritten = steps.rows[shown], credited.rewritten
+    return {
+        "step": steps.step[shown].tolist(),
+        "reward": _rounded(steps.reward[shown]),
+        "valid": steps.valid[shown].astype(int).tolist(),
+        "failed": failed[shown].astype(int).tolist(),
+        "parent": None if table.parent is None else np.maximum(table.parent[rows], -1).tolist(),
+        "rewritten": None if rewritten is None else rewritten[rows].astype(int).tolist(),
+    }
+
+
+def _texts(name: str, values: Sequence[Any], texts: Texts, *, folded: bool) -> list[Any]:
+    """A column of texts as their numbers; messages and prompts as lists of messages."""
+    if name in ("messages", "prompt"):
+        return [_messages(text, texts) for text in values]
+    return [texts.number(text, result=folded and name != "action") for text in values]
 
 
 def _recipe(first: Credited, credited: Credited) -> Plain:
@@ -198,37 +241,48 @@ def _part(credit: Plain, span: slice) -> Plain:
     return part | {"label": _renamed(part["label"]), "terms": terms}
 
 
-def _messages(text: str | None, index: dict[str, int]) -> list[Plain]:
-    """The messages of a step; texts are numbers in ``index``. Those in other forms are left out."""
+def _messages(text: str | None, texts: Texts) -> list[Plain]:
+    """The messages of a step; texts are numbers. Those in other forms are left out."""
     try:
         values = loads(text or "[]")
     except ValueError:
         return []
-
-    def number(value: Any) -> int:
-        with suppress(ValueError):  # parts of another format stay as they are
-            value = text_of(value)
-        text = value if isinstance(value, str) else canonical(value)
-        return -1 if not value else index.setdefault(text, len(index))
-
     messages = []
     for value in values if isinstance(values, list) else []:
         if not isinstance(value, dict):
             continue
-        calls = [each for each in value.get("tool_calls") or [] if isinstance(each, dict)]
-        functions = [f if isinstance(f := call.get("function"), dict) else call for call in calls]
-        messages.append(
-            {
-                "role": one_line(value.get("role"), 40),
-                "text": number(value.get("content")),
-                "thought": number(value.get("reasoning_content")),
-                "calls": [
-                    [one_line(function.get("name"), 80), number(readable(canonical(function)))]
-                    for function in functions
-                ],
-            }
-        )
+        role, content = one_line(value.get("role"), 40), value.get("content")
+        with suppress(ValueError):  # parts of another format stay as they are
+            content = text_of(content)
+        content = content if isinstance(content, str) else canonical(content)
+        message = {"role": role, "text": texts.number(content, result=role == "tool")}
+        thought, calls = value.get("reasoning_content"), value.get("tool_calls")
+        if thought:
+            message["thought"] = texts.number(
+                thought if isinstance(thought, str) else canonical(thought)
+            )
+        if calls and isinstance(calls, list):
+            message["calls"] = [_call(call, texts) for call in calls]
+        if answered := value.get("tool_call_id"):
+            message["answers"] = texts.number(one_line(answered, 200))
+        messages.append(message)
     return messages
+
+
+def _call(call: Any, texts: Texts) -> list[Any]:
+    """A call: its id, its name, and each argument with its name; in another form, its JSON."""
+    named = one_line(call.get("id") or "", 200) if isinstance(call, Mapping) else ""
+    try:
+        name, arguments = name_and_arguments(call, strict=False)
+    except ValueError:
+        function = call.get("function", call) if isinstance(call, Mapping) else call
+        return [texts.number(named), texts.number(canonical(function))]
+    words = [texts.number(named), texts.number(name)]
+    for key, value in arguments.items():
+        # Lines are shown as lines.
+        lines = isinstance(value, str) and "\n" in value
+        words += [texts.number(key), texts.number(value if lines else canonical(value))]
+    return words
 
 
 def _term(term: Term, rows: Ints) -> dict[str, list[Any]]:
@@ -255,29 +309,19 @@ def _renamed(labels: Ints) -> list[int]:
     return renamed
 
 
-def _trajectories(credited: Credited, shown: Ints, decided: Ints) -> list[Plain]:
+def _trajectories(credited: Credited, shown: Ints) -> list[Plain]:
+    """The sessions of a task: ``number`` is the place among all sessions."""
     steps = credited.steps
-    trajectories = []
-    for span in _runs(steps.trajectory[shown]):
-        inside = shown[span]
-        rows = steps.rows[inside]
-        trajectories.append(
-            {
-                "name": _name(credited.table.trajectory, int(rows[0])),
-                "start": span.start,
-                "length": int(inside.size),
-                "return": _rounded(steps.reward[inside].sum(keepdims=True))[0],
-                "won": None if credited.won is None else bool(credited.won[rows].any()),
-                "cut": bool(steps.truncated[inside[0]]),
-                "decided": int(decided[steps.trajectory[inside[0]]]),
-            }
-        )
-    return trajectories
-
-
-def _name(column: Coded, row: int, most: int = 200) -> str | None:
-    code = column.codes[row]
-    return None if code < 0 else one_line(column.values[code], most)
+    return [
+        {
+            "number": int(steps.trajectory[shown[span.start]]),
+            "start": span.start,
+            "length": span.stop - span.start,
+            "return": _rounded(steps.reward[shown[span]].sum(keepdims=True))[0],
+            "cut": bool(steps.truncated[shown[span.start]]),
+        }
+        for span in _runs(steps.trajectory[shown])
+    ]
 
 
 def _runs(labels: Ints) -> list[slice]:
@@ -288,77 +332,6 @@ def _runs(labels: Ints) -> list[slice]:
 
 def _rounded(values: Floats) -> list[float | None]:
     """Numbers of four digits; None for what is not finite."""
-    return [float(f"{value:.4g}") if isfinite(value) else None for value in values.tolist()]
-
-
-def _fitted(texts: Sequence[str], needed: int, groups: Any) -> tuple[list[str], int]:
-    """The texts, cut so that they fit beside the numbers, and the length they were cut to.
-
-    Texts after the first ``needed`` are those of prompts: they are left out if there is no room.
-    """
-    room = PAGE_BYTES - len(embedded(packed({"groups": groups})["groups"]))
-    room = max(min(room, TEXT_BYTES), TEXT_BYTES // 5)
-    if needed < len(texts):
-        cut_texts, most, size = _cut(texts, room)
-        if size <= room and most >= SHORTEST_PROMPT:
-            return cut_texts, most
-    return _cut(texts[:needed], room)[:2]
-
-
-def _cut(texts: Sequence[str], room: int) -> tuple[list[str], int, int]:
-    length = np.array([len(text) for text in texts], dtype=np.int64)
-    for most in CUTS:
-        if np.minimum(length, most).sum() > room and most != CUTS[-1]:
-            continue  # a character has at least a byte
-        cut_texts = [shortened(text, most) for text in texts]
-        size = len(embedded(cut_texts).encode("utf-8", "replace"))
-        if size <= room:
-            break
-    return cut_texts, most, size
-
-
-# Decisions: where two sessions part, and what decided each trajectory.
-
-
-def for_page(found: Decisions, credited: Credited) -> dict[str, Any]:
-    """What the page shows of the decisions, with every text made safe."""
-    rows = []
-    for each in found.decisions[:MOST_DECISIONS]:
-        places = [place_of(credited.table, row) for row in each.pair.tolist()]
-        steps = [[place[name] for name in ("group", "trajectory", "step")] for place in places]
-        rows.append(each.as_dict() | {"steps": steps})
-    shown = {
-        "sentence": found.sentence,
-        "advice": found.advice,
-        "notes": list(found.notes),
-        "binary": found.binary,
-        "rows": rows,
-        "of": len(found.decisions),
-    }
-    return {name: safe(part, LONGEST) for name, part in shown.items()}
-
-
-def decided_by(found: Decisions, credited: Credited) -> Ints:
-    """What decided each trajectory: the place of the most certain decision that it took part in.
-
-    Places on the better side are 0, 2, 4, ..., those on the worse side 1, 3, 5, ...; -1 for a
-    trajectory that nothing on the page explains. A better side explains only why a trajectory
-    earned more than the mean of its task, and a worse one why it earned less. Signs and endings
-    decide nothing: they may follow from how a session went.
-    """
-    steps = credited.steps
-    trajectory = np.empty(len(credited.table), dtype=np.int64)
-    trajectory[steps.rows] = steps.trajectory
-    group, count = steps.group_of_trajectory, steps.trajectory_count
-    returns = episode_outcome(steps.reward, steps.trajectory, count)
-    mean = segments.mean(returns, group, steps.group_count)[group]
-    differs = ~np.isclose(returns, mean, rtol=segments.ROUNDING, atol=0.0)
-    above, below = differs & (returns > mean), differs & (returns < mean)
-    by = np.full(count, -1, dtype=np.int64)
-    for place, each in reversed(list(enumerate(found.decisions[:MOST_DECISIONS]))):
-        if each.sign or each.ending:
-            continue
-        for side, earned, rows in ((0, above, each.better.rows), (1, below, each.worse.rows)):
-            taken = trajectory[rows]
-            by[taken[earned[taken]]] = 2 * place + side
-    return by
+    distinct, place = np.unique(values, return_inverse=True)
+    short = [float(f"{value:.4g}") if isfinite(value) else None for value in distinct.tolist()]
+    return [short[at] for at in place.tolist()]

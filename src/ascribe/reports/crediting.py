@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from ascribe.decisions.changed import Changed
 from ascribe.estimators import Recipe
 from ascribe.estimators.assign import assign
 from ascribe.estimators.credit import Credit
@@ -13,14 +15,18 @@ from ascribe.estimators.diagnostics import Diagnosis, diagnose
 from ascribe.groups.exact import exact
 from ascribe.groups.responses import readable
 from ascribe.reports.reading import Batch, refused
-from ascribe.reports.text import shortened
+from ascribe.reports.text import shortened, unique
+from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints, Objects
 from ascribe.steps.check import Arranged, CheckReport, arrange, join_reports
 from ascribe.steps.problems import Severity, TableError, one_line
+from ascribe.steps.returns import episode_outcome
 from ascribe.steps.table import Coded, StepTable
 
 NAMES = ("group", "trajectory", "corrects")
 """Columns that name groups or trajectories; equal names in two batches mean different things."""
+CARRIED = ("won", "trained", "finish", "rewritten")
+"""What a batch may tell of its steps besides the table."""
 SIGNS = ("negative", "no credit", "positive")
 MOST_STEPS = 50
 """Changed steps that are listed."""
@@ -79,6 +85,32 @@ class Credited:
         steps = self.steps
         return exact(steps.group, steps.state, self.table.state.values.size).labels
 
+    @cached_property
+    def sessions(self) -> list[str]:
+        """The name of each trajectory in canonical order, as every part of a report shows it."""
+        return self._names(self.table.trajectory, self.steps.rows[self.steps.starts])
+
+    @cached_property
+    def tasks(self) -> list[str]:
+        """The name of each group in canonical order, as every part of a report shows it."""
+        group, starts = self.steps.group_of_trajectory, self.steps.starts
+        first = segments.first_rows(group, self.steps.group_count)
+        return self._names(self.table.group, self.steps.rows[starts[first]])
+
+    def _names(self, column: Coded, rows: Ints) -> list[str]:
+        return unique([str(text or "") for text in column.take(rows).texts()])
+
+    @cached_property
+    def session_of_row(self) -> Ints:
+        """The number of the trajectory of each row of the table; -1 for padding."""
+        return self.steps.to_table_order(self.steps.trajectory, len(self.table), -1)
+
+    @cached_property
+    def returns(self) -> Floats:
+        """What each trajectory earned."""
+        steps = self.steps
+        return episode_outcome(steps.reward, steps.trajectory, steps.trajectory_count)
+
 
 def credit_batches(
     batches: Sequence[Batch], recipe: Recipe, group_size: int | None = None
@@ -111,6 +143,9 @@ def credit_batches(
     names = tuple(batch.name for batch in batches)
     sizes = [len(table) for table in tables]
     lengths = [len(batch.table) for batch in batches]
+    own: dict[str, Any] = {
+        name: _joined_arrays([getattr(each, name) for each in batches], rows) for name in CARRIED
+    }
     return Credited(
         recipe=recipe,
         table=_joined_tables(tables, names),
@@ -120,13 +155,40 @@ def credit_batches(
         row=np.concatenate(rows),
         names=names,
         numbers=tuple(batch.number for batch in batches),
-        won=_joined_arrays([batch.won for batch in batches], rows),
-        trained=_joined_arrays([batch.trained for batch in batches], rows),
-        finish=_joined_arrays([batch.finish for batch in batches], rows),
-        rewritten=_joined_arrays([batch.rewritten for batch in batches], rows),
         dropped_groups=dropped_groups,
         dropped_rows=sum(lengths) - sum(sizes),
         diagnoses=tuple(map(diagnose, tables, credits_)),
+        **own,
+    )
+
+
+def credit_versions(
+    batches: Sequence[Batch], changed: Changed, recipe: Recipe, group_size: int | None = None
+) -> Credited:
+    """Credit the files of two versions together, so that attempts of both are compared."""
+    inputs: dict[str, Any] = {"severity": Severity.FATAL, "group_size": group_size}
+    assigned = assign(changed.table, recipe, "drop", **inputs)
+    keep = np.flatnonzero(assigned.selection.keep)
+    batch = np.repeat([0, 1], [rows.size for rows in changed.kept])[keep]
+    row = np.concatenate(changed.kept)[keep]
+    kept = [row[batch == number] for number in (0, 1)]
+    table, credit = changed.table.take(keep), assigned.credit.rows(keep)
+    own: dict[str, Any] = {
+        name: _joined_arrays([getattr(each, name) for each in batches], kept) for name in CARRIED
+    }
+    return Credited(
+        recipe=recipe,
+        table=table,
+        credit=credit,
+        report=assigned.selection.report,
+        batch=batch,
+        row=row,
+        names=changed.names,
+        numbers=(1, 2),
+        dropped_groups=len(assigned.selection.dropped),
+        dropped_rows=sum(len(each.table) for each in batches) - keep.size,
+        diagnoses=(diagnose(table, credit),),
+        **own,
     )
 
 

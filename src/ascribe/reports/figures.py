@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ascribe.reports.facts import OUTCOMES, Facts, Rows
+from ascribe.reports.facts import Facts, Rows
 from ascribe.reports.runs import HELD_OUT, SUCCESS, RunMetrics
 from ascribe.steps.problems import one_line
 
@@ -20,27 +20,23 @@ SLATE = "#6b7a90"
 """Of what has no other meaning: counts, sizes, dots."""
 
 MEANINGS = {
-    "#2878b5": ("credited", "returns differ", "steps with a signal", "gradient"),
-    "#b5629a": ("zero variance", "all earn the same", "groups with equal returns"),
-    "#8a3a74": ("all fail",),
-    "#c987b3": ("all succeed", "of those, expected by chance"),
+    "#2878b5": ("credited", "returns differ", "steps with a signal"),
+    "#b5629a": ("zero variance", "groups with equal returns"),
+    "#c987b3": ("of those, expected by chance",),
     "#b98500": (
         *("singleton", "steps alone in their state"),
         *("state groups with one step", "alone in their cluster"),
     ),
     "#00876a": ("success",),
     "#6aa84f": ("held-out tasks won",),
-    "#808080": ("group of one", "one trajectory"),
-    "#c0553f": ("only penalties differ",),
+    "#808080": ("group of one",),
     "#8a94a6": ("missing state",),
     "#4d7f8f": ("same action", "credited by same-action peers"),
     "#7fb0bd": ("credited by leave-one-out",),
     "#a0704a": ("truncated", "responses cut by a limit"),
     "#5b5fc7": ("revisit",),
     "#8f8f2e": ("counterfactual",),
-    "#7a5c3e": ("no target", "trajectories"),
-    "#9a78d0": ("clustered", "clustered by n-grams"),
-    SLATE: ("exact", "steps"),
+    "#7a5c3e": ("no target",),
 }
 """What each colour stands for, in every chart: blue and orange for credit (as in the browser),
 purple for equal returns, yellow for steps without peers. Distinguishable for colour-blind
@@ -104,54 +100,24 @@ class Figure:
 def draw(facts: Facts) -> list[Figure]:
     """Every figure that says something: more than one bar, or more than one part of a bar."""
     tables = facts.tables
-    figures = _outcomes(tables)
+    figures = _outcomes(tables["outcomes"])
     if len(tables["reasons"]) > len({row["term"] for row in tables["reasons"]}):
         figures.append(_reasons(tables["reasons"]))
     if len(tables["iterations"]) > 1:
         figures += _iterations(tables["iterations"])
-    if facts.views[0].stages[1]["steps"]:
-        figures.append(_funnel(facts))
-    if len(tables["lengths"]) > 1:
-        figures.append(_lengths(tables["lengths"]))
     return figures
 
 
-def _outcomes(tables: dict[str, Rows]) -> list[Figure]:
-    families, groups = (
-        [{**row, "family": one_line(row["family"], 60)} for row in tables[name]]
-        for name in ("families", "outcomes")
+def _outcomes(rows: Rows) -> list[Figure]:
+    if len(rows) < 2:
+        return []
+    groups = _value("groups", "task groups")
+    caption = (
+        "Task groups by the returns of their trajectories. Only groups whose returns differ show "
+        "which trajectories were better."
     )
-    figures = []
-    several = len(families) > 2  # the last one is all of them
-    if several:
-        success = _bars(families, "family", _share("success", "success"), COLORS["success"])
-        interval = {
-            "mark": {"type": "rule", "strokeWidth": 2},
-            "encoding": {"x": _value("low", "success"), "x2": {"field": "high"}},
-        }
-        bars = {"mark": success.pop("mark"), "encoding": {"x": success["encoding"].pop("x")}}
-        success["layer"] = [bars, interval]
-        caption = (
-            "Share of successful episodes, averaged over tasks; the line is the 95 % confidence "
-            "interval."
-        )
-        figure = Figure("success_by_family", "Success by family", caption, "families", success)
-        figures.append(figure)
-    present = [outcome for outcome in OUTCOMES if any(row["outcome"] == outcome for row in groups)]
-    if len(present) > 1:
-        chart = _bars(
-            groups,
-            "family" if several else "outcome",
-            _value("groups", "task groups"),
-            _color("outcome", present) if several else COLORS["returns differ"],
-        )
-        caption = (
-            "Task groups by the returns of their trajectories. Only groups whose returns differ "
-            "show which trajectories were better."
-        )
-        title = "Outcomes of task groups"
-        figures.append(Figure("outcomes", title, caption, "outcomes", chart))
-    return figures
+    chart = _bars(rows, "outcome", groups, COLORS["returns differ"])
+    return [Figure("outcomes", "Outcomes of task groups", caption, "outcomes", chart)]
 
 
 def _reasons(rows: Rows) -> Figure:
@@ -226,48 +192,6 @@ def draw_run(run: RunMetrics) -> list[Figure]:
     return figures
 
 
-def _funnel(facts: Facts) -> Figure:
-    names = [view.name for view in facts.views]
-    exact, clustered = (view.stages[-1]["pairs"] for view in facts.views)
-    steps = facts.views[0].steps
-    sampled = steps < facts.diagnosis.rows
-    note = f" From a sample of {steps:,} steps, in whole groups." if sampled else ""
-    ways, share = _color("states", names), _share("share", "share of steps")
-    return Figure(
-        "funnel",
-        "From steps to usable pairs",
-        "Steps that remain after each condition for a useful comparison. Usable pairs: "
-        f"{exact:,} with exact states, {clustered:,} {names[1]}.{note}",
-        "funnel",
-        _bars(facts.tables["funnel"], "name", share, ways, row_height=36, stacked=False),
-    )
-
-
-def _lengths(rows: Rows) -> Figure:
-    names = ("trajectories", "steps", "gradient")
-    shares = [{"length": row["length"], "of": k, "share": row[k]} for row in rows for k in names]
-    title = "steps in the trajectory"
-    chart = _chart(
-        shares,
-        height=220,
-        mark=_mark("bar"),
-        encoding={
-            "x": {"field": "length", "type": "ordinal", "sort": None, "title": title, "axis": FLAT},
-            "xOffset": {"field": "of", "sort": list(names)},
-            "y": _value("share", "share", {"format": "%"}),
-            "color": _color("of", names),
-        },
-    )
-    return Figure(
-        "lengths",
-        "Gradient by trajectory length",
-        "Share of the summed absolute advantage by trajectory length, next to the shares of "
-        "trajectories and steps.",
-        "lengths",
-        chart,
-    )
-
-
 # Parts of a specification.
 
 
@@ -320,22 +244,17 @@ def _point(row: dict[str, Any], name: str, field: str) -> dict[str, Any]:
     return named | {"batch": row["batch"]} if "batch" in row else named
 
 
-def _bars(
-    rows: Rows, y: str, x: Spec, color: str | Spec, *, row_height: int = 26, stacked: bool = True
-) -> Spec:
-    """Horizontal bars for each value of ``y``, in one colour, or stacked or grouped by colour."""
+def _bars(rows: Rows, y: str, x: Spec, color: str | Spec, *, row_height: int = 26) -> Spec:
+    """Horizontal bars for each value of ``y``, in one colour, or stacked by colour."""
     encoding = {"y": {"field": y, "type": "nominal", "sort": None, "title": None}, "x": x}
     mark = _mark("bar")
     if isinstance(color, str):
         mark["color"] = color
     else:
         encoding["color"] = color
-        if stacked:
-            encoding["order"] = {"field": "order"}
-            names = color["sort"]
-            rows = [{**row, "order": names.index(row[color["field"]])} for row in rows]
-        else:
-            encoding["yOffset"] = {"field": color["field"], "sort": color["sort"]}
+        encoding["order"] = {"field": "order"}
+        names = color["sort"]
+        rows = [{**row, "order": names.index(row[color["field"]])} for row in rows]
     height = row_height * len({row[y] for row in rows})
     return _chart(rows, height=height, mark=mark, encoding=encoding)
 

@@ -6,7 +6,7 @@ and observations, prompts and responses later, only for the steps that the page 
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -31,6 +31,8 @@ TRANSCRIPT = ("observation", "prompt", "response", "messages")
 """Columns that are shown with a step, if the file has them."""
 TOKENS = "response_ids"
 """Tokens of each response, of which the number is shown."""
+MEASURES = {"tokens": (TOKENS, "response_tokens", "tokens"), "seconds": ("seconds", "duration")}
+"""What a step took: the columns that may say so, as numbers or, of tokens, as lists."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +54,7 @@ class Batch:
         problems: those that the table alone does not show.
         number: of the iteration: the file's own, or else the place among all batches, from 1.
         arguments: of a file of sessions: its name and the options to read it.
+        measures: what each step took, by the names of ``MEASURES``, if the file tells.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Batch:
     problems: tuple[Problem, ...] = ()
     number: int = 1
     arguments: Sequence[str] = ()
+    measures: Mapping[str, Floats] = field(default_factory=dict)
 
 
 class RefusedFileError(TableError):
@@ -97,6 +101,7 @@ def read_batches(
     fingerprints: bool,
     columns: Mapping[str, str] | None = None,
     memory: int = 2 << 30,
+    whole: bool = False,
     **sessions: Unpack["SessionOptions"],
 ) -> list[Batch]:
     """The files as batches in the order given, a file with a column ``iteration`` in its order.
@@ -107,6 +112,7 @@ def read_batches(
         columns: what the files call a column of the format.
         memory: bytes to use; of larger tables, and of folders of them, a sample of whole groups is
             read that fits.
+        whole: whether a file is one batch, whatever its iterations.
         **sessions: how to read sessions.
 
     Raises:
@@ -119,22 +125,25 @@ def read_batches(
     from ascribe.sessions.reading import CHECKED_COLUMNS, Imported, read
 
     known = [name for name in KNOWN_COLUMNS if fingerprints or name != "fingerprint"]
-    wanted = {*known, WON, TRAINED, REWRITTEN, *CHECKED_COLUMNS}.__contains__
+    measures = [name for names in MEASURES.values() for name in names]
+    wanted = {*known, WON, TRAINED, REWRITTEN, *CHECKED_COLUMNS, *measures}.__contains__
     batches: list[Batch] = []
     for path in files:
         if isinstance(path, StepTable):
             nothing = pa.table({})
-            split = _split(Path(f"table {len(batches) + 1}"), Rollouts(path, nothing, nothing))
+            name = Path(f"table {len(batches) + 1}")
+            split = _split(name, Rollouts(path, nothing, nothing), whole=whole)
             batches += [replace(batch, carried=nothing) for batch in split]
             continue
         try:
             if is_archive(str(path), memory):
-                batches += _sampled(path, memory // len(files), wanted, sessions)
+                batches += _sampled(path, memory // len(files), wanted, sessions, whole=whole)
                 continue
             rollouts = read(path, wanted=wanted, columns=columns, **sessions)
         except TableError as error:
             raise RefusedFileError(path, error.problems) from error
-        split = [replace(batch, balance=rollouts.balance) for batch in _split(path, rollouts)]
+        split = _split(path, rollouts, whole=whole)
+        split = [replace(batch, balance=rollouts.balance) for batch in split]
         if isinstance(rollouts, Imported):  # reading it again would take as long
             note = f"{one_line(path.name)}: {rollouts.sentence()} {rollouts.advice()}".strip()
             made = {"carried": rollouts.carried, "note": note, "arguments": rollouts.arguments}
@@ -152,7 +161,12 @@ def read_batches(
 
 
 def _sampled(
-    path: Path, memory: int, wanted: Callable[[str], bool], sessions: "SessionOptions"
+    path: Path,
+    memory: int,
+    wanted: Callable[[str], bool],
+    sessions: "SessionOptions",
+    *,
+    whole: bool,
 ) -> list[Batch]:
     """The batches of whole groups of a large table, with the texts that a page may show."""
     from ascribe.archives import sample_archive
@@ -160,7 +174,7 @@ def _sampled(
     rollouts, rows, size = sample_archive(
         path, memory, lambda name: wanted(name) or name in TRANSCRIPT, **sessions
     )
-    split = _split(path, rollouts)
+    split = _split(path, rollouts, whole=whole)
     if rows.size < size:
         share = f"{rows.size:,} of {size:,} rows ({rows.size / size:.2%})"
         note = f"{one_line(path.name)}: a sample of whole groups, {share}; "
@@ -217,8 +231,8 @@ def read_transcript(batches: Sequence[Batch], batch: Ints, rows: Ints) -> dict[s
     return texts
 
 
-def _split(path: Path, rollouts: Rollouts) -> list[Batch]:
-    """One batch for each iteration of the table."""
+def _split(path: Path, rollouts: Rollouts, *, whole: bool = False) -> list[Batch]:
+    """One batch for each iteration of the table, or one of all."""
     import pyarrow as pa
     import pyarrow.types as kinds
 
@@ -235,12 +249,14 @@ def _split(path: Path, rollouts: Rollouts) -> list[Batch]:
     won, rewritten = rollouts.flag(WON), rollouts.flag(REWRITTEN)
     trained, finish = column(TRAINED, kinds.is_floating), column(FINISH, kinds.is_string)
     checked = carried.select([name for name in CHECKED_COLUMNS if name in carried.column_names])
+    measures = _measures(carried)
     batches = []
-    for number, rows, part in table.iterations():
+    parts = [(1, np.arange(len(table)), table)] if whole else table.iterations()
+    for number, rows, part in parts:
         columns = checked.take(pa.array(rows))
         batches.append(
             Batch(
-                path.name if table.iteration is None else f"iteration {number}",
+                path.name if whole or table.iteration is None else f"iteration {number}",
                 part,
                 None if won is None else won[rows],
                 None if trained is None else trained[rows],
@@ -249,7 +265,45 @@ def _split(path: Path, rollouts: Rollouts) -> list[Batch]:
                 None if finish is None else finish[rows],
                 None if rewritten is None else rewritten[rows],
                 problems=tuple(check_carried(Rollouts(part, columns, columns.select([])))),
-                number=1 if table.iteration is None else number,
+                number=1 if whole or table.iteration is None else number,
+                measures={name: values[rows] for name, values in measures.items()},
             )
         )
     return batches
+
+
+def _measures(carried: "pa.Table") -> dict[str, Floats]:
+    """What each step took, by the names of ``MEASURES``; NaN where it is not known."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.types as kinds
+
+    found: dict[str, Floats] = {}
+    for measure, names in MEASURES.items():
+        for name in filter(carried.column_names.__contains__, names):
+            column = carried.column(name)
+            if name == TOKENS and (kinds.is_list(column.type) or kinds.is_large_list(column.type)):
+                column = pc.list_value_length(column)
+            if kinds.is_integer(column.type) or kinds.is_floating(column.type):
+                values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+                found.setdefault(measure, np.where(values >= 0, values, np.nan))
+    return found
+
+
+def measured(batches: Sequence[Batch], batch: Ints, rows: Ints, name: str) -> Floats:
+    """What each of these steps took; NaN where it is not known."""
+    values = np.full(rows.size, np.nan)
+    for number, each in enumerate(batches):
+        if name in each.measures:
+            own = batch == number
+            values[own] = each.measures[name][rows[own]]
+    return values
+
+
+def rollouts_of(batch: Batch) -> Rollouts:
+    """The steps of a batch, and whether they won."""
+    import pyarrow as pa
+
+    nothing = pa.table({})
+    carried = nothing if batch.won is None else pa.table({WON: batch.won})
+    return Rollouts(batch.table, carried, nothing)

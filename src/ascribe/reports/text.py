@@ -1,10 +1,15 @@
 """Untrusted text made safe to show: nothing hidden, nothing endless, nothing that runs."""
 
+import gzip
 import json
 import re
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
+from unicodedata import category
 
-from ascribe.steps.problems import printable
+from ascribe.steps.problems import one_line, printable
 
 _ACTING = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 """Characters that could end a script or begin one, as escaped in JSON."""
@@ -14,19 +19,24 @@ class _Shown(dict[int, str]):
     """How each character is shown, computed on first use."""
 
     def __missing__(self, code: int) -> str:
-        self[code] = chr(code) if chr(code) in "\n\t" else printable(chr(code))
+        char = chr(code)
+        plain = char in "\n\t\ufe0f" or category(char) == "Zs"
+        self[code] = char if plain else printable(char)
         return self[code]
 
 
 _SHOWN = _Shown()
+_PLAIN = re.compile(r"[\n\t -~]*")
 
 
 def visible(text: str) -> str:
-    """The text with unprintable characters escaped; line ends and tabs stay.
+    """The text with unprintable characters escaped; line ends, tabs and spaces of all widths stay.
 
     A character without width, or one that reverses the direction of writing, would make the page
     show something other than the file says.
     """
+    if _PLAIN.fullmatch(text):
+        return text
     return text.replace("\r\n", "\n").translate(_SHOWN)
 
 
@@ -41,6 +51,19 @@ def shortened(text: str, most: int) -> str:
     if len(text) <= most:
         return visible(text)
     return f"{visible(text[:most])}… ({len(text) - most:,} more characters)"
+
+
+def unique(names: Sequence[str], most: int = 200) -> list[str]:
+    """The names on one line each, with a number behind each that another one is shown like."""
+    shown, times = [], Counter[str]()
+    for name in names:
+        short = one_line(name, most)
+        while times[short]:
+            times[short] += 1
+            short = f"{short} ({times[short]})"
+        times[short] += 1
+        shown.append(short)
+    return shown
 
 
 def safe(value: Any, most: int) -> Any:
@@ -60,3 +83,9 @@ def embedded(value: Any) -> str:
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.translate(_ACTING)
+
+
+def compressed(value: Any) -> str:
+    """The value as JSON, compressed and in Base64: the same bytes for the same value."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return b64encode(gzip.compress(text.encode("utf-8", "replace"), 6, mtime=0)).decode()

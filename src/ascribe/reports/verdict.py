@@ -12,9 +12,8 @@ from typing import Any
 
 from ascribe.estimators.credit import Reason
 from ascribe.reports.facts import EQUAL, PENALTIES, Facts
-from ascribe.reports.situations import CLUSTERED
 from ascribe.steps.hints import option, setting
-from ascribe.steps.problems import ProblemKind, Severity, counted, one_line
+from ascribe.steps.problems import ProblemKind, Severity, counted
 
 
 class Level(IntEnum):
@@ -191,14 +190,6 @@ def _advice(facts: Facts, cause: Reason) -> str:
 
 
 def _against_singletons(facts: Facts) -> str:
-    exact, clustered = facts.views
-    now, then = exact.alone, clustered.alone
-    similar = ""
-    if clustered.name != CLUSTERED and then < 0.8 * now:
-        similar = (
-            f" Or group similar states: clustered by n-grams, {percent(then)} would be alone "
-            f"instead of {percent(now)} (sbc with {option('preset', 'ngram')})."
-        )
     named = len(facts.files) == 1 and facts.files[0].suffix
     file = shlex.join(facts.arguments or ([str(facts.files[0])] if named else ["FILE"]))
     begin = ""
@@ -209,10 +200,10 @@ def _against_singletons(facts: Facts) -> str:
             f"import {logs} --state observation --out {file}. Then: "
         )
     elif facts.placed.states == "do not recur":
-        return f"No key makes these states recur: {facts.placed.advice}.{similar}"
+        return f"No key makes these states recur: {facts.placed.advice}."
     return begin + (
         "Remove from the state what never repeats (clocks, counters, identifiers): ascribe states "
-        f"{file} --out keyed.parquet.{similar} Or sample more trajectories of every task."
+        f"{file} --out keyed.parquet. Or sample more trajectories of every task."
     )
 
 
@@ -310,13 +301,13 @@ def _about_states(facts: Facts) -> Iterator[Finding]:
         "In SHARE of the groups nearly all steps have the same state, so credit cannot tell "
         "situations apart.",
         "The radius is too large, or the fingerprints are all alike: run ascribe calibrate."
-        if facts.views[-1].name == CLUSTERED
+        if hasattr(facts.recipe, "radius") and getattr(facts.recipe, "states", "") != "exact"
         else "Check that the column state holds what the agent saw, not a constant.",
     )
     states, instead = facts.diagnosis.states, facts.recipe.without_recurrence()
     singleton = {"term": "step", "reason": Reason.SINGLETON.label}
     rows = [row for row in facts.tables["reasons"] if singleton.items() <= row.items()]
-    if instead and facts.views[0].stages[1]["steps"] and states and not states.matched_pairs:
+    if instead and facts.with_state and states and not states.matched_pairs:
         message, rows = f"No state recurs, so {instead}.", []
         yield Finding("no_recurrence", Level.BAD, message, _against_singletons(facts))
     yield from _above(
@@ -329,7 +320,7 @@ def _about_states(facts: Facts) -> Iterator[Finding]:
     )
     yield from _above(
         (0.05, 0.5),
-        1 - facts.views[0].stages[1]["share"],
+        1 - facts.with_state,
         "missing_states",
         "SHARE of the steps have no state, so what was done there cannot be compared.",
         _WRITE_STATES,
@@ -355,7 +346,13 @@ def _about_tasks(facts: Facts) -> Iterator[Finding]:
         "Use the same seed for all environments of a group, and keep random details out of the "
         "state.",
     )
-    yield from _only_penalties(facts)
+    yield from _above(
+        (0.05, NEVER_BAD),
+        facts.groups_with(PENALTIES) / facts.task_groups,
+        "only_penalties",
+        "In SHARE of the groups the trajectories differ only by penalties for invalid actions.",
+        _MIXED,
+    )
     if facts.constant_return is None:
         yield from _about_success(facts)
         return
@@ -379,7 +376,6 @@ def _about_tasks(facts: Facts) -> Iterator[Finding]:
 
 
 def _about_success(facts: Facts) -> Iterator[Finding]:
-    never = [row for row in facts.tables["families"][:-1] if row["success"] == 0]
     if facts.everything["success"] == 0:
         yield Finding(
             "nothing_succeeds",
@@ -387,19 +383,6 @@ def _about_success(facts: Facts) -> Iterator[Finding]:
             "No episode of any task succeeds.",
             "There is nothing to learn from until some do: warm up first, choose easier tasks, or "
             "allow more turns.",
-        )
-    elif never:
-        names = [
-            f"“{one_line(row['family'], 40)}” ({counted(row['tasks'], 'task')})"
-            for row in never[:5]
-        ]
-        more = [f"{len(never) - 5:,} more"] if len(never) > 5 else []
-        yield Finding(
-            "family_never_succeeds",
-            Level.WARNING,
-            f"No episode succeeds in {_listed(names + more)}.",
-            "These episodes cost as much as others and teach nothing about success: warm up on "
-            "such tasks, make them easier, or leave them out for now.",
         )
     counts = {outcome: facts.groups_with(outcome) for outcome in EQUAL}
     share = sum(counts.values()) / facts.task_groups
@@ -412,37 +395,6 @@ def _about_success(facts: Facts) -> Iterator[Finding]:
         "so comparing them gives no credit.",
         _against_equal_returns(counts, "tasks"),
     )
-    expected = facts.diagnosis.expected_equal_groups / facts.task_groups
-    if share >= expected + 0.2:
-        yield Finding(
-            "more_equal_groups",
-            Level.NOTE,
-            f"{percent(share)} of the groups have equal returns; from the success rate and the "
-            f"group size, {percent(expected)} would be expected if all tasks were equally hard.",
-            "The tasks differ much in difficulty, or the trajectories of a group are copies: "
-            "choose tasks of medium difficulty, and sample with different seeds.",
-        )
-
-
-def _only_penalties(facts: Facts) -> Iterator[Finding]:
-    message = (
-        "In SHARE of the groups the trajectories differ only by penalties for invalid actions."
-    )
-    bad, advice = NEVER_BAD, _MIXED
-    if facts.amplified >= 4:
-        bad = 0.5
-        message += (
-            " Division by their small standard deviation makes these differences "
-            f"{facts.amplified:.0f} times as large."
-        )
-        ways = []
-        if _accepts(facts, normalise="mean"):
-            ways.append(f"do not divide by the standard deviation ({setting('normalise', 'mean')})")
-        if _accepts(facts, std_floor=0.5):
-            ways.append(f"set a smallest standard deviation ({setting('std_floor', 0.5)})")
-        advice = _sentence(", or ".join(ways)) if ways else _MIXED
-    share = facts.groups_with(PENALTIES) / facts.task_groups
-    yield from _above((0.05, bad), share, "only_penalties", message, advice)
 
 
 def _about_episodes(facts: Facts) -> Iterator[Finding]:
@@ -480,24 +432,6 @@ def _about_episodes(facts: Facts) -> Iterator[Finding]:
                 "make no progress"
             ),
         )
-    if facts.views[0].stages[2]["share"] >= 0.2:
-        yield from _above(
-            (0.9, NEVER_BAD),
-            facts.one_action,
-            "same_actions",
-            "In states that several trajectories came to, SHARE of the steps took the only action "
-            "that was tried: the policy hardly explores.",
-            "Sample at a higher temperature, or add an entropy bonus.",
-        )
-    if states is not None and states.cross_task:
-        yield Finding(
-            "merged_tasks",
-            Level.WARNING,
-            f"{counted(states.cross_task, 'state group')} "
-            f"{'holds' if states.cross_task == 1 else 'hold'} steps of several tasks, which are "
-            "compared although their goals differ.",
-            f"Compare within a task: {setting('scope', 'group')}.",
-        )
 
 
 def _fewer_turns(iterations: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
@@ -525,26 +459,7 @@ def _about_credit(facts: Facts) -> Iterator[Finding]:
             f"{'has' if len(facts.contradicted) == 1 else 'have'} more credit on the worse side "
             f"than on the better one: {facts.contradicted[0].text}.",
             "Training on this credit would teach the worse action; compare recipes with "
-            f"{option('against')}.",
-        )
-    yield from _above(
-        (0.6, NEVER_BAD),
-        facts.longest_quarter,
-        "long_trajectories",
-        "The longest quarter of the trajectories makes up SHARE of the gradient.",
-        "Divide the loss of a trajectory by its length, or cut long failures earlier.",
-    )
-    shares = facts.diagnosis.term_share
-    small = len(shares) > 1 and shares.get("step", 1.0) <= 0.05
-    if small and facts.diagnosis.advantage_rms > 0:
-        weight = max(1.0, 2 * _parameter(facts, "weight", 0.0))
-        raised = f", or raise its weight ({setting('weight', weight)})"
-        yield Finding(
-            "small_step_term",
-            Level.NOTE,
-            f"The step term makes up {percent(shares['step'])} of the credit; nearly all of it "
-            "comes from the outcome of whole trajectories.",
-            f"See why steps have no credit{raised if _accepts(facts, weight=weight) else ''}.",
+            f"{option('compare')}.",
         )
     gamma, discount = _parameter(facts, "gamma"), facts.placed.discount
     if gamma is not None and discount.too_small(gamma):

@@ -1,8 +1,8 @@
 """Write a report: one HTML page, figures as SVG and PNG, tables as CSV and Parquet.
 
 The page is one file that needs no server, no network and no other file. Text from the table goes
-into it as data and is shown as text, never as HTML. A content security policy allows only the two
-scripts that the page was written with, and allows nothing to be fetched.
+into it as data and is shown as text, never as HTML. A content security policy allows only the one
+script that the page was written with, and allows nothing to be fetched.
 """
 
 import csv
@@ -10,7 +10,6 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from importlib.resources import files
@@ -19,12 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.reports.figures import Figure
-from ascribe.reports.text import embedded
+from ascribe.reports.text import compressed, embedded
 from ascribe.steps.atomic import replacing, write_file
-from ascribe.steps.errors import MissingPackageError
+from ascribe.steps.errors import InputError, MissingPackageError
 from ascribe.steps.hints import install
+from ascribe.steps.problems import one_line
 
-SCRIPTS = ("base.js", "browser.js", "decisions.js", "main.js")
+SCRIPTS = (
+    *("base.js", "store.js", "overview.js", "session.js"),
+    *("charts.js", "training.js", "main.js"),
+)
 COLOURS = {"light": ("#1c2330", "#d5dae3"), "dark": ("#e6e9ef", "#3c4452")}
 """Of text and of lines in figures, by theme."""
 WIDTH = 640
@@ -34,25 +37,32 @@ _FORMULA = re.compile(r"""^(?= *[\t\r])|(?:^|(?<=[;,|\t]))(?=["'\s]*[=+\-@＝＋
 """Where a spreadsheet would begin a cell and run it as a formula, whatever separates its cells."""
 
 
-def write_page(data: Any, path: str | Path) -> int:
+def write_page(data: Mapping[str, Any], path: str | Path) -> int:
     """Write the page that shows ``data``; returns its size in bytes.
 
-    Raises:
-        ImportError: without the extra ``report``.
+    What the first screen does not show is compressed, and stands behind it.
     """
     style = _asset("style.css")
     script = '(() => {\n"use strict";\n' + "".join(map(_asset, SCRIPTS)) + "})();\n"
-    library = _library()
     policy = (
-        f"default-src 'none'; script-src {_hash(library)} {_hash(script)}; "
+        f"default-src 'none'; script-src {_hash(script)}; "
         f"style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
     )
+    shown, packed = dict(data), {}
+    if "answers" in data:
+        answers, browser = dict(data["answers"]), dict(data["browser"])
+        packed["sessions"] = compressed(answers.pop("sessions"))
+        packed |= {f"chunk-{place}": each for place, each in enumerate(browser.pop("chunks"))}
+        shown |= {"answers": answers, "browser": browser, "chunks": len(packed) - 1}
     parts = {
         "policy": policy,
         "style": style,
-        "data": embedded(data),
-        "library": library,
+        "data": embedded(shown),
         "script": script,
+        "packed": "\n".join(
+            f'<script type="application/gzip" id="packed-{name}">{content}</script>'
+            for name, content in packed.items()
+        ),
     }
     # One pass: what was inserted is never searched again.
     html = re.sub(r"@@(\w+)@@", lambda match: parts[match[1]], _asset("page.html"))
@@ -77,6 +87,18 @@ def write_figures(figures: Iterable[Figure], folder: str | Path) -> list[Path]:
         write_file(paths[-2], vega.vegalite_to_svg(spec))
         write_file(paths[-1], vega.vegalite_to_png(spec, scale=2))
     return paths
+
+
+def write_picture(svg: str, path: str | Path) -> int:
+    """Write an SVG as PNG; returns its size in bytes.
+
+    Raises:
+        ImportError: without the extra ``report``.
+        ValueError: if the file has another suffix.
+    """
+    if Path(path).suffix != ".png":
+        raise InputError(f"a picture is a PNG: give {one_line(path)} the suffix .png")
+    return write_file(Path(path), _vega().svg_to_png(svg))
 
 
 def write_tables(
@@ -120,16 +142,6 @@ def _vega() -> Any:
         return import_module("vl_convert")
     except ImportError as error:
         raise MissingPackageError(f"a report needs Vega-Lite: {install('report')}") from error
-
-
-@cache
-def _library() -> str:
-    """Vega-Lite as one script that defines nothing global but the function that the page calls."""
-    bundle: str = _vega().javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    script = "(() => {\n" + bundle.replace("\r\n", "\n") + "\n})();\n"
-    if "</script" in script.lower() or "<!--" in script:
-        raise RuntimeError("the Vega-Lite script cannot be embedded in an HTML page")
-    return script
 
 
 def _asset(name: str) -> str:

@@ -23,7 +23,7 @@ PUBLISHED = False
 Until then messages name the file of a page and install from a clone, and so does the site.
 """
 
-_OPTIONS = {"form": "--format", "columns": "--column"}
+_OPTIONS = {"session": "--session-field", "form": "--format", "columns": "--column"}
 """Options whose names are not those of arguments."""
 
 _reader = {"command": False}
