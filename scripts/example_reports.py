@@ -33,12 +33,10 @@ SHOWN = {
 }
 KEPT = {*KNOWN_COLUMNS, *TRANSCRIPT, WON, TRAINED} - {"prompt"}
 CLIP = """(() => {
-  const lines = [...document.querySelectorAll("#decision-table .listing > tbody > tr")];
-  const top = document.getElementById("sentence").getBoundingClientRect();
-  const high = lines[4].getBoundingClientRect().bottom - top.y;
-  return {x: 0, y: top.y + scrollY - 8, width: innerWidth, height: high + 12};
+  const high = document.querySelector(".finding").getBoundingClientRect().bottom;
+  return {x: 0, y: 0, width: innerWidth, height: high + 12};
 })()"""
-"""From the sentence to the decisions after the one that is open."""
+"""From the top to the end of the first difference between attempts that won and lost."""
 
 
 def kept(files: Sequence[Path]) -> pa.Table:
@@ -54,7 +52,7 @@ def kept(files: Sequence[Path]) -> pa.Table:
 
 
 def take_picture(page: Path, out: Path, scheme: str) -> None:
-    """A picture of the first decisions, one of them open."""
+    """A picture of what happened, and of the first thing that separates won from lost."""
     from PIL import Image  # noqa: PLC0415 (only the picture needs it)
     from playwright.sync_api import sync_playwright  # noqa: PLC0415
 
@@ -62,13 +60,9 @@ def take_picture(page: Path, out: Path, scheme: str) -> None:
         chromium = started.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
-        tab = chromium.new_page(viewport={"width": 1040, "height": 900}, color_scheme=scheme)
+        tab = chromium.new_page(viewport={"width": 1200, "height": 900}, color_scheme=scheme)
         tab.goto(page.as_uri())
-        tab.wait_for_selector("html[data-ready=yes]")
-        tab.locator("#decision-table button[aria-expanded]").first.click()
-        tab.mouse.move(0, 0)
-        # The bar would lie over what is below the first screen.
-        tab.evaluate("document.querySelector('.bar').remove()")
+        tab.wait_for_selector("html[data-sessions=yes]")
         tab.screenshot(path=out, clip=tab.evaluate(CLIP), full_page=True)
         chromium.close()
     with Image.open(out) as shot:  # 256 colours look the same, in half of the bytes

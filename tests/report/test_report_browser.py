@@ -33,7 +33,7 @@ if CHROMIUM is None:
 
 WIDTHS = (1400, 400)
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
-FIGURES = 6
+FIGURES = 4
 
 
 @dataclass
@@ -93,10 +93,11 @@ def told() -> list[Row]:
     return rows
 
 
-def written(folder: Path, rows: list[Row], *recipes: Recipe) -> tuple[Path, Picture]:
+def written(
+    folder: Path, rows: list[Row], by: Recipe, compare: Recipe | None = None
+) -> tuple[Path, Picture]:
     """The page on some rows."""
-    file = write_jsonl(folder / "rows.jsonl", rows)
-    made = picture([file], *recipes[:1], compare=recipes[1] if len(recipes) > 1 else None)
+    made = picture([write_jsonl(folder / "rows.jsonl", rows)], by, compare=compare)
     made.write(folder / "report.html")
     return folder / "report.html", made
 
@@ -161,7 +162,7 @@ def test_the_examples_open_without_a_word(chromium: Any, name: str, tmp_path: Pa
     picture([EXAMPLES / f"{name}.parquet"], recipe("gigpo"), compare=recipe("grpo")).write(page)
     tab, seen = opened(chromium, page)
     unfold(tab)
-    assert tab.locator("figure").count() >= 4
+    assert tab.locator("figure").count() >= 1
     assert tab.locator("#sentence").inner_text().endswith(".")
     assert_fits(tab)
     tab.locator("#session-list a").first.click()
@@ -237,9 +238,7 @@ def test_a_box_lists_its_sessions(chromium: Any, agents: tuple[Path, Picture]) -
     tab.get_by_role("button", name="Task task 17, v1:").click()
     listed = tab.locator("#cell tbody tr")
     listed.first.wait_for()
-    assert [each.split("\t")[0] for each in listed.all_inner_texts()] == [
-        *("task 17/17-1-0", "task 17/17-1-1")
-    ]
+    assert [each.split("\t")[0] for each in listed.all_inner_texts()] == [*("17-1-0", "17-1-1")]
     tab.locator("#grid .task").click()
     tab.locator("#cell tbody tr").nth(5).wait_for()
     assert tab.locator("#cell tbody tr").count() == 6
@@ -393,11 +392,12 @@ def test_costliest_and_best_step_are_marked_with_the_reason(chromium: Any, tmp_p
     tab, seen = opened(chromium, page)
     row = next(each for each in made.answers["sessions"] if each["costliest"] and not each["won"])
     reader = read(tab, row["session"])
-    for name in ("costliest", "best"):
+    assert row["costliest"]["credit"] <= row["best"]["credit"] < 0
+    for name, words in {"costliest": "costliest", "best": "least harmful"}.items():
         why = row[name]["why"].replace("`", "")
         step = reader.locator(f".step .mark-{name}")
-        assert step.inner_text() == f"The {name} step: {why}."
-        reader.get_by_role("button", name=f"The {name} step: {row[name]['step']}").click()
+        assert step.inner_text() == f"The {words} step: {why}."
+        reader.get_by_role("button", name=f"The {words} step: {row[name]['step']}").click()
         assert tab.evaluate("location.hash").endswith(f"/{row[name]['step']}")
         assert reader.locator(".step.current").get_attribute("aria-label") == (
             f"Step {row[name]['step']}"
@@ -595,6 +595,54 @@ def test_sub_agents_and_rewritten_contexts_are_shown(chromium: Any, tmp_path: Pa
     assert_quiet(seen, page)
 
 
+# Two versions, and what is earned.
+
+
+def test_two_versions_are_compared_task_by_task(chromium: Any, tmp_path: Path) -> None:
+    name = "<img src=x onerror=window.hacked=1>"
+    rows = [row | {"group": f"{row['group']} {name}"} for row in sound(size=8)]
+    for row in rows:
+        row["trajectory"] = f"{row['group']}/{row['trajectory'][-1]}"
+    worse = [row | {"action": "right", "reward": 0.0} for row in rows]
+    old, new = (write_jsonl(tmp_path / f"{n}.jsonl", part) for n, part in enumerate((rows, worse)))
+    made = picture(new, against=old)
+    page = tmp_path / "report.html"
+    made.write(page)
+    changed = made.answers["changed"]
+    assert changed is not None
+    tab, seen = opened(chromium, page)
+    assert tab.locator("nav a").first.inner_text() == "What changed"
+    assert tab.locator("main h2").first.inner_text() == "What changed"
+    said = tab.locator("#changed").inner_text()
+    for text in (changed["sentence"], changed["verdict"], "Worse: 6 tasks"):
+        assert text.replace("`", "") in said
+    lines = tab.locator("#changed .listing").first.locator("tbody tr")
+    assert lines.count() == len(changed["lost"]) == 6
+    assert "4/8" in lines.first.inner_text()
+    lines.first.locator("button").click()
+    tab.locator("#cell tbody tr").nth(15).wait_for()
+    assert violations(tab) == []
+    assert_fits(tab)
+    assert tab.evaluate("window.hacked") is None
+    assert_quiet(seen, page)
+
+
+def test_attempts_that_earn_are_told_in_amounts(chromium: Any, tmp_path: Path) -> None:
+    rows = sound()
+    for row in rows:
+        row["reward"] *= 2.5 + int(row["group"][-1])
+    page, made = written(tmp_path, rows, recipe("gigpo"))
+    assert made.answers["happened"]["outcome"] == "earned"
+    tab, seen = opened(chromium, page)
+    row = made.answers["happened"]["grid"]["tasks"][0]
+    box = tab.get_by_role("button", name=f"Task {row['task']}").first
+    won, of = row["cells"][0]
+    assert box.inner_text() == f"{won / of:.2g}"
+    assert "earned" in tab.locator("#session-list").inner_text()
+    assert "%" not in tab.locator("#versions tbody").first.inner_text()
+    assert_quiet(seen, page)
+
+
 # All sessions.
 
 
@@ -687,21 +735,6 @@ def test_the_figures(chromium: Any, report: Path) -> None:
     assert not tab.locator("#theme").is_visible()
     assert tab.pdf(format="A4").startswith(b"%PDF")
     assert_quiet(seen, report)
-
-
-def test_families_named_like_properties_of_objects_are_charted(
-    chromium: Any, tmp_path: Path
-) -> None:
-    names = ("constructor", "__proto__", "toString", "hasOwnProperty", "look")
-    rows = [row | {"family": names[int(row["group"][-1]) % 5]} for row in sound()]
-    page, _ = written(tmp_path, rows, recipe("grpo"))
-    tab, seen = opened(chromium, page)
-    unfold(tab)
-    chart = tab.locator("figure", has_text="Success by family")
-    quoted = [f"“{name}”" for name in names[:-1]]
-    assert {*quoted, "look", "all"} <= set(chart.locator(".bar-name").all_inner_texts())
-    assert chart.locator(".segment").count() == len(names) + 1
-    assert_quiet(seen, page)
 
 
 def test_the_largest_changes_lead_to_their_steps(chromium: Any, tmp_path: Path) -> None:

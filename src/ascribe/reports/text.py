@@ -7,6 +7,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
+from unicodedata import category
 
 from ascribe.steps.problems import one_line, printable
 
@@ -18,7 +19,9 @@ class _Shown(dict[int, str]):
     """How each character is shown, computed on first use."""
 
     def __missing__(self, code: int) -> str:
-        self[code] = chr(code) if chr(code) in "\n\t" else printable(chr(code))
+        char = chr(code)
+        plain = char in "\n\t\ufe0f" or category(char) == "Zs"
+        self[code] = char if plain else printable(char)
         return self[code]
 
 
@@ -27,7 +30,7 @@ _PLAIN = re.compile(r"[\n\t -~]*")
 
 
 def visible(text: str) -> str:
-    """The text with unprintable characters escaped; line ends and tabs stay.
+    """The text with unprintable characters escaped; line ends, tabs and spaces of all widths stay.
 
     A character without width, or one that reverses the direction of writing, would make the page
     show something other than the file says.

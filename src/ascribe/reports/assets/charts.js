@@ -46,33 +46,21 @@ const axisOf = ({ scale, axis }, most) => {
   return { top: top || 1, words: (value) => (share ? percent(value) : number(+value.toPrecision(3))) };
 };
 
-// Horizontal bars; each value of the named axis is a line, and its parts stand end to end or below each other.
-function bars({ encoding, mark, values, rule }) {
-  const flat = encoding.x.type === "quantitative", [of, by] = flat ? [encoding.y, encoding.x] : [encoding.x, encoding.y];
-  const beside = encoding.yOffset || encoding.xOffset, { color } = encoding;
+// Horizontal bars; each value of the named axis is a line, and its parts stand end to end.
+function bars({ encoding: { x: by, y: of, color }, mark, values }) {
   const names = [...new Set(values.map((row) => row[of.field]))];
-  const totals = names.map((name) => values.filter((row) => row[of.field] === name).map((row) => row[by.field]));
-  const { top, words } = axisOf(by, Math.max(...totals.map((each) => (beside ? Math.max(...each) : each.reduce((a, b) => a + b, 0)))));
-  const fill = (row) => (color ? color.scale.range[color.scale.domain.indexOf(row[color.field])] : mark.color);
+  const total = (rows) => rows.reduce((sum, row) => sum + row[by.field], 0), own = (name) => values.filter((row) => row[of.field] === name);
+  const { top, words } = axisOf(by, Math.max(...names.map((name) => total(own(name)))));
   const segment = (row) => {
     const made = pointed(el("span", { class: "segment" }), row);
     made.style.width = `${100 * Math.min(1, row[by.field] / top)}%`;
-    made.style.background = fill(row);
+    made.style.background = color ? color.scale.range[color.scale.domain.indexOf(row[color.field])] : mark.color;
     return made;
   };
-  const track = (rows) => {
-    const made = el("span", { class: "track" }, rows.map(segment));
-    if (rule && rows[0][rule.x.field] !== null) {
-      const line = el("span", { class: "whisker" });
-      line.style.left = `${100 * rows[0][rule.x.field] / top}%`;
-      line.style.width = `${100 * (rows[0][rule.x2.field] - rows[0][rule.x.field]) / top}%`;
-      made.append(line);
-    }
-    return el("span", { class: "line" }, made, el("span", { class: "much" }, words(rows.reduce((sum, row) => sum + row[by.field], 0))));
-  };
   return el("div", { class: "bars" }, names.map((name) => {
-    const own = values.filter((row) => row[of.field] === name).sort((a, b) => (a.order ?? 0) - (b.order ?? 0));
-    return el("div", { class: "bar-row" }, el("span", { class: "bar-name name", title: name }, String(name)), el("span", { class: "lines" }, beside ? own.map((row) => track([row])) : track(own)));
+    const rows = own(name).sort((a, b) => (a.order ?? 0) - (b.order ?? 0));
+    return el("div", { class: "bar-row" }, el("span", { class: "bar-name name", title: name }, String(name)),
+      el("span", { class: "line" }, el("span", { class: "track" }, rows.map(segment)), el("span", { class: "much" }, words(total(rows)))));
   }), color ? key(color.scale) : null);
 }
 
@@ -101,10 +89,10 @@ function lines({ encoding, mark, values, rule }) {
   return el("div", {}, made, el("p", { class: "soft" }, `${y.title}, by ${x.title}`), color ? key(color.scale) : null);
 }
 
-// A layer of a line over bars or lines is a rule: an interval or a threshold.
+// A second layer is a rule: a threshold.
 function chart({ spec }) {
   const layers = spec.layer || [spec], { values } = spec.data;
-  const over = layers[1] ? { ...layers[1].encoding, values: layers[1].data ? layers[1].data.values : values } : null;
+  const over = layers[1] ? { ...layers[1].encoding, values: layers[1].data.values } : null;
   const encoding = { ...spec.encoding, ...layers[0].encoding };
   return (layers[0].mark.type === "bar" ? bars : lines)({ mark: layers[0].mark, encoding, values, rule: over });
 }

@@ -19,7 +19,7 @@ function advised() {
     el("li", { class: each.level, "data-finding": each.finding },
       el("p", {}, el("span", { class: "level" }, word[each.level]), each.message),
       each.advice ? el("p", { class: "try" }, each.advice) : null)));
-  put("credited", "Credit on this page is by the recipe ", el("b", {}, data.recipe), ": ", el("code", {}, data.parameters));
+  put("credited", answers.training.recipe, " ", el("code", {}, data.parameters));
 }
 
 function problems() {
