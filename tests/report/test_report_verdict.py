@@ -79,14 +79,6 @@ FAULTS = {
         "18 steps (13 %) have neither a state nor an action",
         "column padding",
     ),
-    "one trajectory without a reward": Fault(
-        changed(sound(), lambda row: {"reward": None} if row["trajectory"].endswith("0/1") else {}),
-        "without_reward",
-        "1 trajectory without a reward left out; the others of their tasks count.",
-        "give them a reward",
-        level=Level.NOTE,
-        first=False,
-    ),
     "only penalties differ": Fault(
         changed(
             sound(),
@@ -135,14 +127,6 @@ FAULTS = {
         "100 % of the groups have a single trajectory",
         "the same group name",
     ),
-    "different starts": Fault(
-        changed(
-            sound(), lambda row: {"state": f"door {row['trajectory']}"} if row["step"] == 0 else {}
-        ),
-        "different_starts",
-        "In 100 % of the groups the trajectories start in different states",
-        "the same seed",
-    ),
     "no states": Fault(
         changed(sound(), lambda row: {"state": None}),
         "missing_states",
@@ -172,7 +156,7 @@ FAULTS = {
         changed(sound(length=10), lambda row: {"state": f"{row['group']}, {row['step'] % 3}"}),
         "loops",
         "70 % of the steps come back to a state of their own trajectory",
-        'revisits="average"',
+        "make no progress",
         Level.WARNING,
     ),
     "another recipe was trained": Fault(
@@ -456,35 +440,11 @@ def test_every_finding_is_on_the_page_about_reports() -> None:
     assert sorted(listed) == sorted(planted | {"nothing_wrong"})
 
 
-CIRCLES = FAULTS["running in circles"].rows
 FINED = FAULTS["only penalties differ"].rows
 
 
 def finding(rows: list[Row], by: Recipe | str, name: str) -> Finding:
     return next(each for each in verdict(rows, by).findings if each.name == name)
-
-
-@pytest.mark.parametrize(
-    "by",
-    [
-        *(recipe("hgpo"), recipe("sbc", states="exact")),
-        *(recipe(name, fingerprint="identity", radius=0.0) for name in ("bipace_q", "bipace_diff")),
-    ],
-    ids=lambda by: str(by.name),
-)
-def test_loops_advise_no_way_to_count_that_the_recipe_lacks(by: Recipe) -> None:
-    found = finding(CIRCLES, by, "loops")
-    assert "are compared with themselves" in found.message
-    assert found.advice == "End episodes that make no progress."
-
-
-@pytest.mark.parametrize("revisits", ["first", "average"])
-def test_loops_are_not_compared_with_themselves_if_they_count_once(revisits: str) -> None:
-    found = finding(CIRCLES, recipe("gigpo", revisits=revisits), "loops")
-    assert found.message.endswith(
-        "come back to a state of their own trajectory: episodes run in circles."
-    )
-    assert found.advice == "End episodes that make no progress."
 
 
 class ThirdParty(GRPO):

@@ -138,15 +138,9 @@ class Picture:
             **_frame(self.tables(), self.figures),
             "files": [one_line(file.name, 200) for file in facts.files],
             "notes": [visible(note) for note in (*self._left_out(), *self.notes)],
-            "balance": [safe(each.as_dict(), 1000) for each in self.balances],
             "recipe": facts.recipe.name,
             "parameters": visible(repr(facts.recipe)),
-            "rows": facts.diagnosis.rows,
-            "trajectories": facts.diagnosis.trajectories,
-            "groups": facts.task_groups,
-            "success": facts.everything["success"],
             "answers": self.answers,
-            "verdict": self.answers["training"],
             "comparison": None
             if self.comparison is None
             else {

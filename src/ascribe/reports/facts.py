@@ -11,7 +11,7 @@ import numpy as np
 from ascribe.decisions import Decision, Decisions
 from ascribe.estimators import Recipe
 from ascribe.estimators.credit import Reason
-from ascribe.estimators.diagnostics import Diagnosis, diagnose, wilson
+from ascribe.estimators.diagnostics import Diagnosis, diagnose
 from ascribe.estimators.situations import Placed, place
 from ascribe.groups.cluster import collapsed
 from ascribe.reports.crediting import Credited
@@ -111,7 +111,6 @@ class _Episodes:
     steps: Arranged
     returns: Floats
     compared: Floats
-    length: Ints
     won: Bools
     answer: Bools
     batch: Ints
@@ -198,7 +197,6 @@ def _episodes(credited: Credited) -> _Episodes:
         steps=steps,
         returns=returns,
         compared=compared,
-        length=segments.size(steps.trajectory, steps.trajectory_count),
         won=won > 0,
         answer=answer,
         batch=batch,
@@ -212,15 +210,9 @@ def _results(episodes: _Episodes, selected: Bools) -> dict[str, Any]:
     tasks = segments.size(group, steps.group_count) > 0
     won = segments.mean(episodes.won.astype(np.float64), group, steps.group_count)
     success = float(won[tasks].mean())
-    low, high = wilson(success, int(tasks.sum()))
     return {
-        "tasks": int(tasks.sum()),
-        "episodes": int(selected.sum()),
         "success": success,
-        "low": low,
-        "high": high,
         "mean_return": float(episodes.returns[selected].mean()),
-        "turns": float(episodes.length[selected].mean()),
         "valid": float(steps.valid[selected[steps.trajectory]].mean()),
     }
 
@@ -247,7 +239,6 @@ def _by_batch(credited: Credited, episodes: _Episodes, task_outcome: Ints) -> Ro
                 "cut_turns": _cut_turns(credited, credited.batch == index),
                 "signal": diagnosis.signal_share,
                 "alone": None if states is None else states.singleton_share_of_rows,
-                "mean_group_size": None if states is None else states.mean_size,
                 "equal_groups": float((tasks < len(EQUAL)).mean()),
                 "expected_equal": diagnosis.expected_equal_groups / max(diagnosis.groups, 1),
             }

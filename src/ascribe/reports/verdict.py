@@ -6,7 +6,7 @@ otherwise.
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -178,14 +178,12 @@ def _advice(facts: Facts, cause: Reason) -> str:
         return _against_singletons(facts)
     if cause is Reason.ZERO_VARIANCE:
         return _against_equal_returns(facts.equal_steps, "steps belong to tasks that")
-    counted = _accepts(facts, truncation="end")
     return {
         Reason.MISSING_STATE: _WRITE_STATES,
         Reason.SAME_ACTION: "Sample at a higher temperature, so that peers try different actions.",
         Reason.GROUP_OF_ONE: "Sample several trajectories of every task, under one group name.",
         Reason.REVISIT: "Count every visit (revisits=each), or end episodes that run in circles.",
-        Reason.TRUNCATED: "Allow more turns"
-        + (", or count trajectories that were cut (truncation=end)." if counted else "."),
+        Reason.TRUNCATED: "Allow more turns.",
     }.get(cause, "")
 
 
@@ -244,11 +242,6 @@ NEVER_BAD = 1.0
 
 def _about_rows(facts: Facts) -> Iterator[Finding]:
     problems = facts.problems
-    for problem in problems:
-        if problem.kind is ProblemKind.MISSING_REWARD:
-            said = f"{counted(problem.count, 'trajectory')} without a reward left out; the others "
-            advice = _sentence(problem.kind.advice)
-            yield Finding("without_reward", Level.NOTE, f"{said}of their tasks count.", advice)
     if facts.dropped_groups:
         unlabelled = ProblemKind.MISSING_REWARD
         unusable = (each.kind for each in problems)
@@ -335,17 +328,6 @@ def _about_tasks(facts: Facts) -> Iterator[Finding]:
         "The environment did not understand SHARE of the actions.",
         "Check the prompt and the parser, or warm up on the response format first.",
     )
-    kinds = (ProblemKind.DIFFERENT_STARTS, ProblemKind.MIXED_TASKS, ProblemKind.UNSTABLE_START)
-    starts = sum(p.count for p in facts.problems if p.kind in kinds)
-    yield from _above(
-        (0.1, 0.5),
-        starts / (facts.diagnosis.groups + facts.dropped_groups),
-        "different_starts",
-        "In SHARE of the groups the trajectories start in different states, so they are compared "
-        "although their tasks may differ.",
-        "Use the same seed for all environments of a group, and keep random details out of the "
-        "state.",
-    )
     yield from _above(
         (0.05, NEVER_BAD),
         facts.groups_with(PENALTIES) / facts.task_groups,
@@ -418,19 +400,13 @@ def _about_episodes(facts: Facts) -> Iterator[Finding]:
     yield from _fewer_turns(facts.tables["iterations"])
     states = facts.diagnosis.states if facts.recipe.without_recurrence() else None
     if states is not None:
-        every = _parameter(facts, "revisits", "each") == "each"
-        once = f"count a trajectory once per state ({setting('revisits', 'average')}), and "
         yield from _above(
             (0.4, NEVER_BAD),
             states.revisit_share,
             "loops",
-            "SHARE of the steps come back to a state of their own "
-            f"trajectory{', and are compared with themselves' if every else ''}: episodes run in "
+            "SHARE of the steps come back to a state of their own trajectory: episodes run in "
             "circles.",
-            _sentence(
-                f"{once if every and _accepts(facts, revisits='average') else ''}end episodes that "
-                "make no progress"
-            ),
+            "End episodes that make no progress.",
         )
 
 
@@ -478,18 +454,6 @@ def _about_credit(facts: Facts) -> Iterator[Finding]:
 
 def _parameter(facts: Facts, name: str, default: Any = None) -> Any:
     return asdict(facts.recipe).get(name, default)
-
-
-def _accepts(facts: Facts, **change: Any) -> bool:
-    """Whether the recipe has this parameter at another value, and would accept this one."""
-    ((name, value),) = change.items()
-    if _parameter(facts, name, value) == value:
-        return False
-    try:
-        replace(facts.recipe, **change)
-    except ValueError:
-        return False
-    return True
 
 
 def _listed(parts: Sequence[str]) -> str:

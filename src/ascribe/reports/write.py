@@ -28,8 +28,8 @@ SCRIPTS = (
     *("base.js", "store.js", "overview.js", "session.js"),
     *("charts.js", "training.js", "main.js"),
 )
-COLOURS = {"light": ("#1c2330", "#d5dae3"), "dark": ("#e6e9ef", "#3c4452")}
-"""Of text and of lines in figures, by theme."""
+INK, LINE = "#1c2330", "#d5dae3"
+"""Colours of text and of lines in exported figures."""
 WIDTH = 640
 """Of an exported figure, in pixels; PNGs have twice as many."""
 
@@ -79,7 +79,8 @@ def write_figures(figures: Iterable[Figure], folder: str | Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     vega = _vega()
     paths = []
-    config = {**theme("light"), "background": "white", "font": "sans-serif"}
+    theme = _asset("theme.json").replace("@ink", INK).replace("@line", LINE)
+    config = {**json.loads(theme), "background": "white", "font": "sans-serif"}
     for figure in figures:
         layout = {"width": WIDTH, "title": figure.title, "config": config, "padding": 12}
         spec = json.dumps(figure.spec | layout)
@@ -125,15 +126,6 @@ def write_tables(
         with replacing(paths[-1]) as file:
             pq.write_table(pa.Table.from_pylist([dict(row) for row in rows]), file)
     return paths
-
-
-def theme(name: str) -> dict[str, Any]:
-    """The Vega-Lite configuration of a theme: ``light`` or ``dark``."""
-    ink, line = COLOURS[name]
-    config: dict[str, Any] = json.loads(
-        _asset("theme.json").replace("@ink", ink).replace("@line", line)
-    )
-    return config
 
 
 def _vega() -> Any:
