@@ -185,13 +185,12 @@ def test_a_correction_without_its_answer_says_so(tmp_path: Path) -> None:
 @pytest.mark.engine
 @pytest.mark.slow
 def test_the_sentences_of_teams_and_corrections(tmp_path: Path) -> None:
-    pytest.importorskip("vl_convert", reason="needs the extra report")
     browser = pytest.importorskip(
         "tests.report.test_report_browser", reason="needs playwright and a Chromium"
     )
     page = tmp_path / "report.html"
     expected = {
-        "ccpo": (team(0), "this agent added", ", by agent thinker"),
+        "ccpo": (team(0), "this agent added", "by thinker"),
         "ibpo": (corrected(), "a wrong answer counts for more", "episode: 4 trajectories returned"),
     }
     with browser.playwright.sync_playwright() as started:

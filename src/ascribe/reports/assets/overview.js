@@ -209,13 +209,14 @@ function showChanges() {
   const why = ({ finding: at }) => (at === null || at === undefined ? "–" : prose(answers.separates.rows[at].sentence));
   const table = (name, rows) => (rows.length ? listing(name, [
     ["task", ({ task }) => button(task, () => { showCell(task, null); id("cell").scrollIntoView(); }, { class: "link name" })],
-    ["old", (row) => pair(row.old), "number"], ["new", (row) => pair(row.new), "number"], ["what explains it", why]], rows) : el("p", {}, "No task."));
+    ["old", (row) => pair(row.old), "number"], ["new", (row) => pair(row.new), "number"],
+    rows.some((row) => row.finding !== null) ? ["what explains it", why] : null].filter(Boolean), rows) : null);
   const row = (name, own) => el("div", { class: "side" }, bar(scaled(own.share)), el("b", {}, amount(own.share)), ` ${reached}, `, el("span", { class: "name" }, name), ` (${several(own.sessions, "session")})`);
   const absent = Object.entries(missing || {});
   put("changes", el("p", { class: "lead" }, prose(sentence)), el("div", { class: "sides" }, row(old, all.old), row(fresh, all.new)),
     el("p", {}, "The verdict that --fail-if uses: ", el("b", { class: failed ? "bad" : "good" }, prose(verdict))),
     el("h3", {}, `Worse: ${several(lost.length, "task")}`), table("Tasks that were won and are lost", lost),
-    el("details", { open: !lost.length }, el("summary", {}, `Better: ${several(gained.length, "task")}; no change: ${whole(same)}`), table("Tasks that were lost and are won", gained)),
+    el("details", { open: !lost.length && gained.length < 6 }, el("summary", {}, `Better: ${several(gained.length, "task")}; no change: ${whole(same)}`), table("Tasks that were lost and are won", gained)),
     absent.length ? el("details", {}, el("summary", {}, `Not compared: ${several(absent.length, "task")}`),
       el("ul", {}, absent.map(([task, reason]) => el("li", {}, el("span", { class: "name" }, task), `: ${reason}`)))) : null);
 }
