@@ -1,5 +1,6 @@
 """The ``ascribe`` command, also as ``python -m ascribe``."""
 
+import os
 import sys
 
 
@@ -15,6 +16,8 @@ def main() -> None:
 
             sys.exit(unwritten(error))
     else:
+        # The matrices of a table are small: threads would wait for each other for most of the time.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         from ascribe.cli import main as run
 
         run()

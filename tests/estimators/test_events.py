@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ascribe import Reason, StepTable, recipe
-from ascribe.estimators.events import why_costly
+from ascribe.decisions.why import Reasons
 from ascribe.groups.events import digests, folds_of
 from ascribe.steps.check import arrange
 
@@ -378,8 +378,9 @@ def test_memory_keeps_what_was_learned() -> None:
 
 def test_the_costly_step_is_told_in_words() -> None:
     made = table(sessions(0))
-    rows = made.to_dicts()
-    said = [why_costly(made, row) for row in range(len(rows))]
+    why = Reasons(made)
+    rows = [made.to_dicts()[row] for row in why.steps.rows.tolist()]
+    said = [why.of(place) for place in range(len(rows))]
     assert all(text == "" for text, row in zip(said, rows, strict=True) if row["action"] == "Bye.")
     refused = [text for text, row in zip(said, rows, strict=True) if '"x": -1' in row["action"]]
     assert set(refused) == {"the environment refused this call"}

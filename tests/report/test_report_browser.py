@@ -17,8 +17,9 @@ from urllib.parse import quote
 import pytest
 
 from ascribe import Recipe, recipe
+from ascribe.engines.metrics import HELD_OUT, NAME
 from ascribe.estimators import BiPACEQ
-from ascribe.reports import Picture, picture
+from ascribe.reports import Picture, picture, read_run, write_run
 from ascribe.steps.problems import printable
 from tests.conftest import write_jsonl
 from tests.report.injections import INJECTIONS
@@ -735,6 +736,36 @@ def test_the_figures(chromium: Any, report: Path) -> None:
     assert not tab.locator("#theme").is_visible()
     assert tab.pdf(format="A4").startswith(b"%PDF")
     assert_quiet(seen, report)
+
+
+def test_a_run_without_rollouts_has_its_figures(chromium: Any, tmp_path: Path) -> None:
+    pytest.importorskip("yaml", reason="needs the extra trl or verl")
+    (tmp_path / "config.yaml").write_text("evaluation: {threshold: 0.5}")
+    lines = [
+        {"iteration": number, "ascribe/success": number / 10, "ascribe/signal_share": 0.4}
+        | ({HELD_OUT: number / 8} if number % 2 else {})
+        for number in range(1, 7)
+    ]
+    write_jsonl(tmp_path / NAME, lines)
+    run = read_run(tmp_path)
+    assert run is not None
+    page = tmp_path / "report.html"
+    write_run(run, "<b>run</b>", page)
+    size = {"width": 1400, "height": 900}
+    tab = chromium.new_context(viewport=size, offline=True).new_page()
+    faults: list[str] = []
+    tab.on("pageerror", lambda error: faults.append(str(error)))
+    tab.goto(page.as_uri())
+    tab.wait_for_selector("html[data-ready=yes]")
+    chart = tab.locator("figure", has_text="Success over the run")
+    assert chart.locator("circle").count() == 6 + 3
+    assert chart.locator(".threshold").count() == 1
+    assert tab.locator("h1").inner_text() == "<b>run</b>"
+    if folder := os.environ.get("SCREENSHOTS"):
+        tab.screenshot(path=Path(folder) / "run.png", full_page=True)
+    assert violations(tab) == []
+    assert_fits(tab)
+    assert faults == []
 
 
 def test_the_largest_changes_lead_to_their_steps(chromium: Any, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from ascribe import Reason, Recipe, StepTable, assign, recipe
-from ascribe.decisions import find_decisions
 from ascribe.reports import Picture, picture
 from ascribe.reports.crediting import credit_batches
 from tests.conftest import write_jsonl
@@ -128,8 +127,9 @@ def test_a_report_on_a_team(tmp_path: Path) -> None:
 
 def test_corrections_are_no_tries_at_the_task(tmp_path: Path) -> None:
     found = made(tmp_path, [corrected(), corrected()], recipe("ibpo"))
-    everything, iterations = found.facts.everything, found.facts.tables["iterations"]
-    assert (everything["tasks"], everything["episodes"], everything["success"]) == (8, 32, 0.25)
+    happened, iterations = found.answers["happened"], found.facts.tables["iterations"]
+    assert (happened["tasks"], happened["sessions"], happened["share"]) == (8, 32, 0.25)
+    assert found.facts.everything["success"] == 0.25
     assert [each["success"] for each in iterations] == [0.25, 0.25]
     assert [each["equal_groups"] for each in iterations] == [0.0, 0.0]
     assert found.facts.task_groups == 8
@@ -163,12 +163,10 @@ def test_corrections_are_compared_with_corrections() -> None:
     assert set(task.terms["episode"].peers[correction]) == {3}
 
 
-def test_a_batch_of_corrections_alone_is_told_too() -> None:
-    from ascribe.reports.facts import gather
-
+def test_a_batch_of_corrections_alone_is_told_too(tmp_path: Path) -> None:
     alone = [row for row in corrected() if row["corrects"] is not None]
-    found = credit_batches([batch(alone)], recipe("ibpo"))
-    assert gather(found, find_decisions(found.table), [Path("toy")]).everything["episodes"] == 12
+    found = made(tmp_path, [alone], recipe("ibpo"))
+    assert found.answers["happened"]["sessions"] == 12
 
 
 def test_a_correction_without_its_answer_says_so(tmp_path: Path) -> None:
@@ -185,13 +183,12 @@ def test_a_correction_without_its_answer_says_so(tmp_path: Path) -> None:
 @pytest.mark.engine
 @pytest.mark.slow
 def test_the_sentences_of_teams_and_corrections(tmp_path: Path) -> None:
-    pytest.importorskip("vl_convert", reason="needs the extra report")
     browser = pytest.importorskip(
         "tests.report.test_report_browser", reason="needs playwright and a Chromium"
     )
     page = tmp_path / "report.html"
     expected = {
-        "ccpo": (team(0), "this agent added", ", by agent thinker"),
+        "ccpo": (team(0), "this agent added", "by thinker"),
         "ibpo": (corrected(), "a wrong answer counts for more", "episode: 4 trajectories returned"),
     }
     with browser.playwright.sync_playwright() as started:

@@ -28,7 +28,7 @@ SUMMARIES = {
     "recipes": "List the recipes, or show the parameters and presets of one.",
     "decisions": "Print the decisions that raised or lowered the reward, the most certain first.",
     "show": "Show one trajectory step by step, with its rewards and advantages.",
-    "report": "Write an HTML page about the rollouts, their decisions and their credit.",
+    "report": "Write an HTML page: what happened, what separates won from lost, and why.",
     "adapters": "Check an adapter for another trainer.",
 }
 PLACES = {"import": "importing:import_"}

@@ -1,5 +1,7 @@
 """Why a step has the credit that it has, in words that need no knowledge of credit."""
 
+from typing import Any
+
 import numpy as np
 
 from ascribe.decisions.decision import amount
@@ -43,7 +45,7 @@ class Reasons:
         self.attempts = segments.size(self.task, steps.group_count)
         self.usual = Usual.without_outcomes(calls, self.task)
         self.first = np.searchsorted(calls.place, np.arange(steps.rows.size + 1))
-        made = np.where(calls.refused, -1, calls.call)
+        made = np.where(calls.refused, -1, self._label(self.task[calls.session], calls.call))
         self.by_call = np.argsort(made, kind="stable")
         self.made = made[self.by_call]
         order = np.argsort(self.task, kind="stable")
@@ -52,6 +54,10 @@ class Reasons:
         if states is not None:
             self.order = np.argsort(states, kind="stable")
             self.sorted = states[self.order]
+
+    def _label(self, task: Any, call: Any) -> Any:
+        """A number for a call at a task."""
+        return task * len(self.calls.calls) + call
 
     def calls_at(self, place: int) -> Ints:
         """The calls of a step."""
@@ -82,9 +88,10 @@ class Reasons:
             return ""
         share = np.where(calls.refused[own], -1.0 if best else 2.0, self.usual.share[own])
         call = int(own[np.argmax(share) if best else np.argmin(share)])
-        low, high = np.searchsorted(self.made, [calls.call[call], calls.call[call] + 1])
+        label = self._label(self.task[session], calls.call[call])
+        low, high = np.searchsorted(self.made, [label, label + 1])
         makers = np.unique(calls.session[self.by_call[low:high]])
-        makers = makers[(self.task[makers] == self.task[session]) & (makers != session)]
+        makers = makers[makers != session]
         if makers.size:
             rest = np.setdiff1d(self.members[self.task[session]], [*makers.tolist(), session])
             said = (

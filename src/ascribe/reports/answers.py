@@ -62,7 +62,7 @@ ORDER = (
 
 
 @dataclass(frozen=True, eq=False)
-class Sessions:
+class Played:
     """The sessions of a credit, in canonical order.
 
     Attributes:
@@ -131,7 +131,7 @@ def answer(
     return shown
 
 
-def read_sessions(credited: Credited, batches: Sequence[Batch], calls: Calls) -> Sessions:
+def read_sessions(credited: Credited, batches: Sequence[Batch], calls: Calls) -> Played:
     """The sessions, with what the log has of them."""
     table, steps = credited.table, credited.steps
     first, count = steps.rows[steps.starts], steps.trajectory_count
@@ -155,7 +155,7 @@ def read_sessions(credited: Credited, batches: Sequence[Batch], calls: Calls) ->
         name: segments.total(measured(batches, *origin, name), steps.trajectory, count)
         for name in ("tokens", "seconds")
     }
-    return Sessions(
+    return Played(
         names=credited.sessions,
         task=task,
         tasks=tasks,
@@ -204,7 +204,7 @@ def _versions(credited: Credited) -> tuple[Ints, list[str], list[int]]:
 # What happened.
 
 
-def happened(sessions: Sessions, balances: Sequence[Plain]) -> Plain:
+def happened(sessions: Played, balances: Sequence[Plain]) -> Plain:
     """The share won, by version and by task, and what the log has besides."""
     everything = _of(sessions, sessions.counts)
     own = [
@@ -225,7 +225,7 @@ def happened(sessions: Sessions, balances: Sequence[Plain]) -> Plain:
     }
 
 
-def _of(sessions: Sessions, chosen: Bools) -> Plain:
+def _of(sessions: Played, chosen: Bools) -> Plain:
     """The numbers of some sessions."""
     at = np.flatnonzero(chosen)
     label = np.unique(sessions.task[at], return_inverse=True)[1].astype(np.int64)
@@ -291,7 +291,7 @@ def passes(won: Ints, size: Ints) -> dict[int, tuple[float, float, int]]:
     return found
 
 
-def _sentence(whole: Plain, versions: Sequence[Plain], sessions: Sessions) -> str:
+def _sentence(whole: Plain, versions: Sequence[Plain], sessions: Played) -> str:
     """The share, and the best and the worst version."""
     graded = sessions.graded
     said, low, high = (amount(whole[name], share=not graded) for name in ("share", "low", "high"))
@@ -312,7 +312,7 @@ def _sentence(whole: Plain, versions: Sequence[Plain], sessions: Sessions) -> st
     return text
 
 
-def grid(sessions: Sessions) -> Plain:
+def grid(sessions: Played) -> Plain:
     """Tasks by versions: in each cell what the attempts won, or earned, and how many there were."""
     at = np.flatnonzero(sessions.counts)
     order = [v for v in sessions.order if (sessions.version[at] == v).any()]
@@ -370,7 +370,7 @@ def _whole(value: float) -> float | int:
 # This session.
 
 
-def session_rows(sessions: Sessions, credited: Credited, calls: Calls) -> list[Plain]:
+def session_rows(sessions: Played, credited: Credited, calls: Calls) -> list[Plain]:
     """Each session, with its costliest and its best step, and why.
 
     Where states are not compared, steps are credited for what they call, so one that calls nothing

@@ -102,7 +102,6 @@ def browser(
         "reasons": [reason.label for reason in Reason],
         "why": [reason.words for reason in Reason],
         "recipes": [_recipe(credited, each) for each in recipes],
-        "batches": len(credited.names),
     }
 
 

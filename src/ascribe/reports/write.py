@@ -24,12 +24,7 @@ from ascribe.steps.errors import InputError, MissingPackageError
 from ascribe.steps.hints import install
 from ascribe.steps.problems import one_line
 
-SCRIPTS = (
-    *("base.js", "store.js", "overview.js", "session.js"),
-    *("charts.js", "training.js", "main.js"),
-)
-INK, LINE = "#1c2330", "#d5dae3"
-"""Colours of text and of lines in exported figures."""
+SCRIPTS = ("base", "store", "overview", "session", "charts", "training", "main")
 WIDTH = 640
 """Of an exported figure, in pixels; PNGs have twice as many."""
 
@@ -43,7 +38,8 @@ def write_page(data: Mapping[str, Any], path: str | Path) -> int:
     What the first screen does not show is compressed, and stands behind it.
     """
     style = _asset("style.css")
-    script = '(() => {\n"use strict";\n' + "".join(map(_asset, SCRIPTS)) + "})();\n"
+    scripts = "".join(_asset(f"{name}.js") for name in SCRIPTS)
+    script = f'(() => {{\n"use strict";\n{scripts}}})();\n'
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; "
         f"style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
@@ -79,8 +75,7 @@ def write_figures(figures: Iterable[Figure], folder: str | Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     vega = _vega()
     paths = []
-    theme = _asset("theme.json").replace("@ink", INK).replace("@line", LINE)
-    config = {**json.loads(theme), "background": "white", "font": "sans-serif"}
+    config = {**json.loads(_asset("theme.json")), "background": "white", "font": "sans-serif"}
     for figure in figures:
         layout = {"width": WIDTH, "title": figure.title, "config": config, "padding": 12}
         spec = json.dumps(figure.spec | layout)

@@ -91,7 +91,7 @@ function showGrid() {
     const fitting = tasks.filter(({ task }) => task.toLowerCase().includes(wanted)), shown = fitting.slice(0, most);
     // Few versions leave room for several columns of tasks side by side.
     const box = names.length > 12 ? 30 : 44, room = (field.clientWidth - 40 - box * names.length) / 8;
-    const letters = Math.min(Math.max(...shown.map(({ task }) => task.length), 4), Math.max(14, Math.floor(room)));
+    const letters = Math.min(Math.max(...shown.map(({ task }) => task.length), 4), Math.max(14, Math.min(56, Math.floor(room))));
     const side = Math.min(Math.ceil(shown.length / 8), Math.max(1, Math.floor(field.clientWidth / (40 + 8 * letters + box * names.length))));
     field.replaceChildren(el("div", { class: "tables" }, Array.from({ length: side }, (_, place) =>
       el("table", { class: `grid ${names.length > 12 ? "narrow" : ""}` }, head(names.length === 1), el("tbody", {}, shown.filter((_, at) => at % side === place).map(line(letters)))))));
@@ -109,10 +109,12 @@ function showGrid() {
     showTip(event, box ? [box.dataset.tip, `${reached} ${box.textContent}`] : null);
   });
   field.addEventListener("mouseleave", (event) => showTip(event, null));
+  const split = tasks.filter(({ spread }) => spread > 0).slice(0, 3);
   const blocks = grid.blocks.map(({ name, tasks: size }) => `${whole(size)} ${name}`).join(", ");
   put("grid", el("div", { class: "controls above" }, el("h3", {}, `${several(tasks.length, "task")}: ${blocks}`), count, tasks.length > 12 ? filter : null),
     field, more, el("p", { class: "hint" }, graded ? "Each box: mean of what the attempts earned. " : "Each box: attempts won of attempts made. ",
-      "Select one to list its sessions. ", el("span", { title: grid.order }, "Disagreement and hard tasks first."),
+      "Select one to list its sessions. ", el("span", { title: grid.order }, "Disagreement and hard tasks first"),
+      split.length ? [": look at ", split.map(({ task }, at) => [at ? ", " : "", button(middle(task, 30), () => showCell(task, null), { class: "link name", title: task })])] : null, ".",
       numbered(names) ? " The numbers over the boxes are those of the versions." : ""));
   show();
 }
@@ -207,13 +209,14 @@ function showChanges() {
   const why = ({ finding: at }) => (at === null || at === undefined ? "–" : prose(answers.separates.rows[at].sentence));
   const table = (name, rows) => (rows.length ? listing(name, [
     ["task", ({ task }) => button(task, () => { showCell(task, null); id("cell").scrollIntoView(); }, { class: "link name" })],
-    ["old", (row) => pair(row.old), "number"], ["new", (row) => pair(row.new), "number"], ["what explains it", why]], rows) : el("p", {}, "No task."));
+    ["old", (row) => pair(row.old), "number"], ["new", (row) => pair(row.new), "number"],
+    rows.some((row) => row.finding !== null) ? ["what explains it", why] : null].filter(Boolean), rows) : null);
   const row = (name, own) => el("div", { class: "side" }, bar(scaled(own.share)), el("b", {}, amount(own.share)), ` ${reached}, `, el("span", { class: "name" }, name), ` (${several(own.sessions, "session")})`);
   const absent = Object.entries(missing || {});
   put("changes", el("p", { class: "lead" }, prose(sentence)), el("div", { class: "sides" }, row(old, all.old), row(fresh, all.new)),
     el("p", {}, "The verdict that --fail-if uses: ", el("b", { class: failed ? "bad" : "good" }, prose(verdict))),
     el("h3", {}, `Worse: ${several(lost.length, "task")}`), table("Tasks that were won and are lost", lost),
-    el("details", {}, el("summary", {}, `Better: ${several(gained.length, "task")}; no change: ${whole(same)}`), table("Tasks that were lost and are won", gained)),
+    el("details", { open: !lost.length && gained.length < 6 }, el("summary", {}, `Better: ${several(gained.length, "task")}; no change: ${whole(same)}`), table("Tasks that were lost and are won", gained)),
     absent.length ? el("details", {}, el("summary", {}, `Not compared: ${several(absent.length, "task")}`),
       el("ul", {}, absent.map(([task, reason]) => el("li", {}, el("span", { class: "name" }, task), `: ${reason}`)))) : null);
 }

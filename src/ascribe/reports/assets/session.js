@@ -1,6 +1,6 @@
 // One session as people know it: messages and calls, with the credit of each step beside it.
 
-const FOLD_LINES = 6, FOLD_LENGTH = 480, LONG_OPENING = 600, INDENT = 18;
+const FOLD_LINES = 6, FOLD_LENGTH = 480, LONG_OPENING = 600, INDENT = 18, MOST_WRONG = 12;
 const ROLES = { assistant: "agent", tool: "result", system: "system", user: "user", demonstration: "agent, scripted" };
 let recipe = 0;  // the place in data.browser.recipes of the recipe whose credit is shown
 let current = null;  // what is read: { run, at, show }, or null
@@ -255,12 +255,13 @@ function readSession(run, step) {
   const beats = strip(run, choose);
   const to = (which) => () => choose(place(run, which.step), true);
   const reason = (name, which) => (which ? el("p", { class: `mark-${name}` }, button(`The ${called(name, which)} step: ${which.step}`, to(which), { class: "link" }), ` (${creditText(which.credit)}): `, prose(which.why), ".") : null);
-  const { recipes } = data.browser;
+  const { recipes } = data.browser, wrong = stepsOf(run).filter((at) => run.cells.failed[at]);
   const picker = recipes.length > 1 ? el("label", {}, "Credit by ", el("select", { id: "recipe" }, recipes.map(({ name }, at) => el("option", { value: at, selected: at === recipe }, oneLine(name, 60))))) : null;
   if (picker) picker.addEventListener("change", () => { recipe = Number(picker.querySelector("select").value); readSession(run, run.cells.step[current.at]); });
   put("reader", el("div", { class: "controls crumbs" }, back(), el("h2", {}, el("span", { class: "name" }, run.session)), el("p", {}, "task ", el("b", { class: "name" }, run.task), " · ", facts(run)), picker),
     el("div", { class: "reading" }, talk, el("aside", { "aria-label": "Credit" },
       reason("costliest", run.costliest), reason("best", run.best),
+      wrong.length ? el("p", {}, "Went wrong: ", wrong.slice(0, MOST_WRONG).map((at, nth) => [nth ? ", " : "", button(`step ${run.cells.step[at]}`, () => choose(at, true), { class: "link" })]), wrong.length > MOST_WRONG ? ` and ${whole(wrong.length - MOST_WRONG)} more.` : ".") : null,
       run.costliest ? null : el("p", { class: "soft" }, `No step stands out: ${run.no_credit || "all have the same credit"}.`),
       el("h3", {}, "Credit of each step"), beats,
       el("p", { class: "hint" }, "Blue helped, red harmed, a dash is no credit. ", el("kbd", {}, "j"), " ", el("kbd", {}, "k"), " or the arrow keys go from step to step."),
