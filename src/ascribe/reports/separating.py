@@ -151,6 +151,9 @@ def sureness(each: Decision) -> Iterator[str]:
     else:
         yield "A hint, which may be chance:"
     yield f"{size}{points}, 90 % interval {low} to {high}."
+    other = each.worse if each.event is each.better else each.better
+    if (each.event.mean - other.mean) * each.told[0] < 0:
+        yield "At the same task it is the other way round than in all attempts together."
     if not each.certain and each.more:
         yield f"About {counted(each.more, 'more attempt')} at each task would tell."
 
