@@ -4,8 +4,8 @@
 
 A model of two layers plays four rooms of Sokoban with one tool. A model with random weights never
 calls a tool, so it is first taught: it imitates 160 games in these four rooms, whose player makes
-the best move or a random one, with equal chances. Every run begins with that model. What a script
-changes to get credit is marked "credit".
+the best move one time in four, and a random one otherwise. Every run begins with that model. What
+a script changes to get credit is marked "credit".
 """
 
 import copy
@@ -27,7 +27,7 @@ QUESTION = "Push the box X onto the target O.\n"
 SETTINGS = {
     "num_generations": 8,
     "per_device_train_batch_size": 8 * ROOMS,
-    "learning_rate": 1e-3,  # the best of 3e-4, 1e-3 and 3e-3 for GRPOTrainer with seed 100
+    "learning_rate": 1e-3,  # chosen for GRPOTrainer alone, with a seed that is not shown
     "lr_scheduler_type": "constant",
 }
 ON_CPU = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False}
@@ -63,7 +63,7 @@ def demonstration(number):
     random, room = np.random.default_rng(number), Warehouse()
     chat = [{"role": "user", "content": QUESTION + room.reset(number % ROOMS)}]
     while not room.over:
-        best = room.info["expert_action"] if random.random() < 1 / 2 else None
+        best = room.info["expert_action"] if random.random() < 1 / 4 else None
         move = {"to": best or str(random.choice(MOVES))}
         call = {"type": "function", "function": {"name": "go", "arguments": move}}
         chat.append({"role": "assistant", "content": "", "tool_calls": [call]})
@@ -89,7 +89,7 @@ def train(kind, model, tokenizer, seed, iterations, **credit):
     return curve
 
 
-def compare(picture, seeds=(0, 1, 2), iterations=16):
+def compare(picture, seeds=(0, 1, 2), iterations=14):
     """Train with and without credit from each seed, draw the curves, and say what they show."""
     torch.set_num_threads(1)  # more threads only cost time with so small a model
     start = imitate([demonstration(number) for number in range(160)], tools=[Warehouse().go])

@@ -86,10 +86,10 @@ def tiny_config(config: Config, engine: str) -> Config:
 
 def _write_data(folder: Path) -> None:
     """Sums with their results, and turns at which an expert called a tool."""
-    sums = [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(8)]
+    sums = [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(24)]
     write_file(folder / SUMS, "".join(json.dumps(each) + "\n" for each in sums))
     turns = []
-    for n in range(8):
+    for n in range(24):
         call = json.dumps({"name": "add", "arguments": {"a": n, "b": 1}})
         history = [{"role": "user", "content": f"What is {n} + 1?"}]
         where = Origin("made_up.jsonl", f"line {n + 1}", 0, 1)
@@ -166,7 +166,7 @@ def imitate(chats: Sequence[Sequence[Mapping[str, Any]]], tools: Sequence[Any]) 
     model = random_llama(len(tokenizer), 1024).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     generator = torch.Generator().manual_seed(0)
-    for _ in range(8):
+    for _ in range(24):
         for rows in torch.randperm(len(chats), generator=generator).split(16):
             ids, mask = data["input_ids"][rows], data["attention_mask"][rows]
             model(ids, mask, labels=targets[rows]).loss.backward()
