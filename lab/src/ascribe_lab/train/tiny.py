@@ -1,7 +1,8 @@
 """A run with a model of two layers and small counts, to see whether a file runs at all."""
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +86,10 @@ def tiny_config(config: Config, engine: str) -> Config:
 
 def _write_data(folder: Path) -> None:
     """Sums with their results, and turns at which an expert called a tool."""
-    sums = [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(8)]
+    sums = [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(24)]
     write_file(folder / SUMS, "".join(json.dumps(each) + "\n" for each in sums))
     turns = []
-    for n in range(8):
+    for n in range(24):
         call = json.dumps({"name": "add", "arguments": {"a": n, "b": 1}})
         history = [{"role": "user", "content": f"What is {n} + 1?"}]
         where = Origin("made_up.jsonl", f"line {n + 1}", 0, 1)
@@ -142,6 +143,36 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Any:
         additional_special_tokens=special,
         chat_template=TEMPLATE,
     )
+
+
+def imitate(chats: Sequence[Sequence[Mapping[str, Any]]], tools: Sequence[Any]) -> tuple[Any, Any]:
+    """A model that has only learned to respond as in these chats, and its tokenizer, for TRL.
+
+    They are in Qwen's form, with the calls of ``tools``. Each of their lines is one token, so that
+    a turn is short.
+    """
+    import torch
+    from trl import chat_template_utils as trl
+
+    tokenizer = train_tokenizer([], 300)
+    tokenizer.chat_template = trl.qwen2_5_chat_template
+    trl.add_response_schema(tokenizer)  # how TRL reads the calls
+    form = {"tools": tools, "chat_template": trl.get_training_chat_template(tokenizer)}
+    text = "".join(tokenizer.apply_chat_template(chats, tokenize=False, **form))
+    tokenizer.add_tokens(sorted(set(re.findall(r"<\|\w+\|>|[^\n]+?(?=<\|)|[^\n]+\n", text))))
+    form |= {"return_dict": True, "return_assistant_tokens_mask": True}
+    data = tokenizer.apply_chat_template(chats, padding=True, return_tensors="pt", **form)
+    targets = torch.where(data["assistant_masks"].bool(), data["input_ids"], -100)
+    model = random_llama(len(tokenizer), 1024).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(24):
+        for rows in torch.randperm(len(chats), generator=generator).split(16):
+            ids, mask = data["input_ids"][rows], data["attention_mask"][rows]
+            model(ids, mask, labels=targets[rows]).loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return model, tokenizer
 
 
 def random_llama(vocabulary: int, positions: int = 512) -> Any:
