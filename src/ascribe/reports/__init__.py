@@ -57,7 +57,7 @@ class Picture:
         verdict: what they mean.
         comparison: of two recipes on the same steps, if two were given.
         figures: the charts.
-        browser: data of the trajectory browser.
+        browser: the sessions of the page, compressed.
         answers: what happened, what separates won from lost, and so on, as plain values; see
             ``docs/report.schema.json``.
         notes: what files of conversations were read as.

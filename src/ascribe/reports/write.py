@@ -128,7 +128,7 @@ def _vega() -> Any:
     try:
         return import_module("vl_convert")
     except ImportError as error:
-        raise MissingPackageError(f"a report needs Vega-Lite: {install('report')}") from error
+        raise MissingPackageError(f"figures need Vega-Lite: {install('report')}") from error
 
 
 def _asset(name: str) -> str:
