@@ -432,7 +432,9 @@ def joined_moments(parts: Sequence[Found]) -> tuple[Floats, Floats]:
         apart = part["mean"] - mean
         squares = squares + part["squares"] + apart**2 * (number * part["number"] / both)
         mean, number = mean + apart * (part["number"] / both), number + part["number"]
-    return mean, np.sqrt(squares / np.maximum(number, 1))
+    spread = np.sqrt(squares / np.maximum(number, 1))
+    # Of equal values only their rounding differs, which must not become a scale.
+    return mean, np.where(spread <= 1e-9 * np.maximum(np.abs(mean), 1.0), 0.0, spread)
 
 
 def weigh(kept: Kept, asked: Asked) -> Found:
