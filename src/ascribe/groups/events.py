@@ -208,9 +208,9 @@ def generated(call: Call) -> list[str]:
 
 
 def _command(text: str) -> tuple[Call, ...]:
-    """The first word and the rest of a text."""
+    """The first word and the rest of a text; none if it begins with the name of a speaker."""
     verb, _, rest = (tag_body(text) or "").partition(" ")
-    return (Call(verb.lower(), rest),) if verb else ()
+    return (Call(verb.lower(), rest),) if verb and not verb.split()[0].endswith(":") else ()
 
 
 def are_commands(uses: Collection[int]) -> bool:
