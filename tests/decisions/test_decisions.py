@@ -101,7 +101,7 @@ def test_a_tool_is_found_over_tasks_whose_states_never_recur() -> None:
     assert best.certain
     assert best.turn
     assert best.tasks > 20
-    assert found.advice == "Prefer calling `search`."
+    assert found.advice == "Look first at calling `search`: attempts without it lost more often."
 
 
 def test_one_attempt_per_task_claims_nothing() -> None:
@@ -275,7 +275,7 @@ def test_the_better_of_two_tools_is_named() -> None:
     rows = [(f"{n // 10}", [("a", call(("get", "put")[n % 2]))], n % 2) for n in range(20)]
     found = find_decisions(sessions(*rows))
     tool = found.decisions[0]
-    assert found.advice == "Prefer calling `put`."
+    assert found.advice == "Look first at calling `put`: attempts without it lost more often."
     assert (tool.better.action, tool.worse.action) == ("calling `put`", "the others")
 
 

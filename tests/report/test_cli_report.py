@@ -181,7 +181,7 @@ def test_it_answers_in_the_terminal(rollouts: Path, tmp_path: Path) -> None:
     assert code == 0
     assert "12 of 24 attempts at 6 tasks won: 50 %" in said
     assert "Session task 0/0 won in 5 steps." in said
-    assert "calling `left` won 100 % of 12, those without 0 % of 12." in said
+    assert "with a call, not refused, of `left` won 100 % of 12, those without 0 % of 12." in said
 
 
 def test_the_best_step_of_a_won_session_comes_first(tmp_path: Path) -> None:
@@ -189,9 +189,9 @@ def test_the_best_step_of_a_won_session_comes_first(tmp_path: Path) -> None:
         _, said, _ = run(
             CONVERSATIONS, "--out", tmp_path / "r.html", "--session", f"app port/line {session}"
         )
-        return re.findall(r"Its (costliest|best) step is", said)
+        return re.findall(r"Its (.+?) step is", " ".join(said.split()))
 
-    assert told("1") == ["costliest", "best"]  # lost
+    assert told("1") == ["costliest", "least harmful"]  # lost
     assert told("2") == ["best", "costliest"]
 
 

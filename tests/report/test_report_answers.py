@@ -291,7 +291,7 @@ def test_two_versions_are_told_task_by_task() -> None:
     assert changed["same"] == 1
     assert changed["missing"] == {"apart": "the new version has no session of it"}
     assert not changed["failed"]
-    assert changed["verdict"].startswith("passed: drop > 0 and q <= 0.1")
+    assert changed["verdict"].startswith("passed: the new version is not certainly worse")
     assert [each["name"] for each in happened["versions"]] == [changed["old"], changed["new"]]
     assert [each["share"] for each in happened["versions"]] == pytest.approx([5 / 7, 5 / 7])
     assert len(page.answers["sessions"]) == 14
@@ -362,3 +362,61 @@ def test_a_picture_of_many_versions_stays_inside() -> None:
             size = float(each.attrib["font-size"])
             assert float(each.attrib["x"]) + 0.5 * size * len(each.text or "") < WIDTH
     assert not math.isnan(float(svg.attrib["width"]))
+
+
+def test_equal_shares_by_chance_are_not_certain() -> None:
+    """Where every task earned the same, attempts still tell how much that may be chance."""
+    low, high = interval(
+        np.array([1.0, 1.0]), np.array([2, 2]), np.array([0.2, 0.8] * 2), graded=True
+    )
+    assert low < 0.5 < high
+    rows = [
+        row for t in range(3) for v in "ab" for n in (0, 1) for row in attempt(f"t{t}", n, n, v)
+    ]
+    assert told(rows)["happened"]["sentence"].endswith("All 2 versions have 50 %.")
+
+
+def test_a_refused_call_was_made() -> None:
+    """A call that others made and that was refused there is none that nobody else made."""
+    rows = [
+        {"group": "t", "trajectory": f"s{n}", "step": step, "reward": float(n == 0 and step == 2)}
+        | {"state": "Error: no such room" if n and step == 1 else "", "action": action}
+        for n in range(3)
+        for step, action in enumerate(
+            ['{"name": "book", "arguments": {"room": 1}}', "I see.", "Bye."]
+        )
+    ]
+    said = Reasons(StepTable.from_dicts(rows)).of(0)
+    assert (
+        said == "2 of 2 other attempts at this task made this call and were refused; they won 0 %"
+    )
+
+
+def test_tasks_of_several_files_have_one_name() -> None:
+    """Everywhere on the page, if the files say which groups are one task."""
+    tables = [
+        StepTable.from_dicts(
+            row | {"task": row["group"]}
+            for t in range(8)
+            for n in range(4)
+            for row in attempt(f"t{t}", n, float((n + t + part) % 2))
+        )
+        for part in range(2)
+    ]
+    answers = picture(tables).answers
+    names = {f"t{t}" for t in range(8)}
+    assert {row["task"] for row in answers["happened"]["grid"]["tasks"]} == names
+    assert {row["task"] for row in answers["sessions"]} == names
+    assert answers["happened"]["tasks"] == 8
+    for row in answers["separates"]["rows"]:
+        assert {*row["tasks"]} <= names
+        assert row["of_tasks"] <= 8
+
+
+def test_a_task_that_nobody_won_praises_no_step() -> None:
+    rows = [row for n in range(4) for row in attempt("never", n, 0.0)]
+    rows += [row for t in range(6) for n in range(4) for row in attempt(f"t{t}", n, float(n % 2))]
+    never = [each for each in told(rows)["sessions"] if each["task"] == "never"]
+    assert [each["best"] for each in never] == [None] * 4
+    said = [each["costliest"]["why"] for each in never if each["costliest"]]
+    assert all(each.startswith("no attempt at this task won") for each in said)

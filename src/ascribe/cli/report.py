@@ -223,9 +223,10 @@ def _print_session(session: dict[str, Any]) -> None:
     """The costliest and the best step of a session, the best first if it won."""
     ended = {True: "won", False: "lost", None: f"earned {session['outcome']:.3g}"}[session["won"]]
     screen.say(f"Session {session['session']} {ended} in {session['steps']:,} steps.", "bold")
-    words = ["costliest", "best"]
-    for word in words[::-1] if session["won"] else words:
+    words = [("costliest", -1, "least helpful"), ("best", 1, "least harmful")]
+    for word, sign, otherwise in words[::-1] if session["won"] else words:
         if step := session[word]:
-            screen.say(f"Its {word} step is {step['step']}: {step['why']}.")
+            called = word if sign * step["credit"] > 0 else otherwise
+            screen.say(f"Its {called} step is {step['step']}: {step['why']}.")
     if session["no_credit"]:
         screen.say(f"No step stands out: {session['no_credit']}.")

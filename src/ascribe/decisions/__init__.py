@@ -121,7 +121,12 @@ class Decisions(Brief):
         """What to do next; empty if nothing is known to help."""
         if self.certain:
             better, worse = self.certain[0].better, self.certain[0].worse
-            return f"Prefer {better.action}." if better.named else f"Avoid {worse.action}."
+            named = better if better.named else worse
+            if self.certain[0].kind == FORK:
+                return f"{'Prefer' if named is better else 'Avoid'} {named.action}."
+            less = "lost more often" if self.binary else "earned less"
+            which = "without" if named is better else "with"
+            return f"Look first at {named.action}: attempts {which} it {less}."
         if self.decisions and (more := self.decisions[0].more):
             which = "this task" if self.decisions[0].tasks == 1 else "each of these tasks"
             return f"Sample about {counted(more, 'more attempt')} of {which}."

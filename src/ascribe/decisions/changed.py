@@ -106,6 +106,8 @@ class Changed:
         if failing:
             return f"failed: {condition}: {failing[0]['text']}", True
         text = f"passed: {condition} holds neither over all tasks nor in any state"
+        if condition == GATE:
+            text = "passed: the new version is not certainly worse, over all tasks or in any state"
         if self.missing:
             text += f"; {counted(len(self.missing), 'task')} could not be compared"
         return text, False
@@ -163,16 +165,17 @@ def joined(parts: Sequence[Usable], names: Sequence[str]) -> tuple[StepTable, Bo
     columns: dict[str, Any] = {}
     shared = set(tables[0].columns()) & set(tables[1].columns())
     sizes = [len(table) for table in tables]
+    played = [{*_sessions(t, known, "trajectory")} for t, known in zip(tables, names, strict=True)]
+    clash = bool(played[0] & played[1])
     for name in tables[0].columns():
         one, two = (getattr(table, name) for table in tables)
-        if name == "trajectory":
-            texts = [_sessions(table, known) for table, known in zip(tables, names, strict=True)]
-            clash = set(texts[0]) & set(texts[1])
+        if name in {"trajectory", "corrects"} and (name in shared):
+            parted = zip(tables, names, strict=True)
             columns[name] = Coded.encode(
                 [
-                    f"{known}: {text}" if clash else text
-                    for part, known in zip(texts, names, strict=True)
-                    for text in part
+                    text if text is None or not clash else f"{known}: {text}"
+                    for table, known in parted
+                    for text in _sessions(table, known, name)
                 ]
             )
         elif name in {"iteration", "version"}:
@@ -190,12 +193,13 @@ def joined(parts: Sequence[Usable], names: Sequence[str]) -> tuple[StepTable, Bo
     return StepTable(**columns), np.concatenate(known) if len(known) == len(parts) else None
 
 
-def _sessions(table: StepTable, version: str) -> list[str]:
-    """The names of sessions, told apart over the iterations of a file."""
-    texts = [str(text or "") for text in table.trajectory.texts()]
+def _sessions(table: StepTable, version: str, name: str) -> list[str | None]:
+    """A column that names sessions, told apart over the iterations of a file."""
+    texts = getattr(table, name).texts()
     if table.iteration is None:
-        return texts
-    return [f"{version}, iteration {i}: {t}" for i, t in zip(table.iteration, texts, strict=True)]
+        return [*texts]
+    pairs = zip(table.iteration, texts, strict=True)
+    return [None if t is None else f"{version}, iteration {i}: {t}" for i, t in pairs]
 
 
 def versions_of(tried: Attempts, name: str) -> Bools:

@@ -12,7 +12,8 @@ from ascribe.steps.check import arrange
 from ascribe.steps.problems import counted, one_line
 from ascribe.steps.table import StepTable
 
-REFUSED = "the environment refused this call"
+REFUSED = "this call was refused, which may be an error that the session recovered from"
+NEVER = "no attempt at this task won, so this is judged by other tasks: "
 
 
 class Reasons:
@@ -45,7 +46,7 @@ class Reasons:
         self.attempts = segments.size(self.task, steps.group_count)
         self.usual = Usual.without_outcomes(calls, self.task)
         self.first = np.searchsorted(calls.place, np.arange(steps.rows.size + 1))
-        made = np.where(calls.refused, -1, self._label(self.task[calls.session], calls.call))
+        made = self._label(self.task[calls.session], calls.call)
         self.by_call = np.argsort(made, kind="stable")
         self.made = made[self.by_call]
         order = np.argsort(self.task, kind="stable")
@@ -74,7 +75,13 @@ class Reasons:
 
     def of(self, place: int, *, best: bool = False) -> str:
         """Why a step is the best, or the costliest, of its session; empty if nothing is known."""
-        return self._state(place) or self._call(place, best=best)
+        said = self._state(place) or self._call(place, best=best)
+        return NEVER + said if said and self.never(int(self.steps.trajectory[place])) else said
+
+    def never(self, session: int) -> bool:
+        """Whether none of several attempts at the task of a session won."""
+        own = self.outcome[self.members[self.task[session]]]
+        return own.size > 1 and not self.graded and not own.any()
 
     def _call(self, place: int, *, best: bool) -> str:
         own = self.calls_at(place)
@@ -90,14 +97,18 @@ class Reasons:
         call = int(own[np.argmax(share) if best else np.argmin(share)])
         label = self._label(self.task[session], calls.call[call])
         low, high = np.searchsorted(self.made, [label, label + 1])
-        makers = np.unique(calls.session[self.by_call[low:high]])
-        makers = makers[makers != session]
-        if makers.size:
-            rest = np.setdiff1d(self.members[self.task[session]], [*makers.tolist(), session])
+        at = self.by_call[low:high]
+        at = at[calls.session[at] != session]
+        tried = np.unique(calls.session[at])
+        makers = np.unique(calls.session[at[~calls.refused[at]]])
+        those = makers if makers.size else tried
+        if those.size:
+            rest = np.setdiff1d(self.members[self.task[session]], [*tried.tolist(), session])
             said = (
-                f"{makers.size:,} of {counted(others, 'other attempt')} at this task made this call"
+                f"{those.size:,} of {counted(others, 'other attempt')} at this task made this call"
             )
-            said += f"; {'it' if makers.size == 1 else 'they'} {self._share(makers)}"
+            said += "" if makers.size else f" and {'was' if those.size == 1 else 'were'} refused"
+            said += f"; {'it' if those.size == 1 else 'they'} {self._share(those)}"
             return said + (
                 f", the {rest.size:,} without it {self._amount(rest)}" if rest.size else ""
             )

@@ -146,7 +146,8 @@ def read_sessions(credited: Credited, batches: Sequence[Batch], calls: Calls) ->
     corrects = np.zeros(count, dtype=np.bool_)
     if table.corrects is not None and (table.corrects.codes < 0).any():
         corrects = table.corrects.codes[first] >= 0
-    task, tasks = _tasks(credited)
+    of_group, tasks = credited.tasks
+    task = of_group[credited.steps.group_of_trajectory]
     version, versions, place = _versions(credited)
     refused = ~steps.valid
     refused[calls.place[calls.refused]] = True
@@ -173,18 +174,6 @@ def read_sessions(credited: Credited, batches: Sequence[Batch], calls: Calls) ->
         tokens=took["tokens"],
         seconds=took["seconds"],
     )
-
-
-def _tasks(credited: Credited) -> tuple[Ints, list[str]]:
-    """The task of each session, and the unique names of tasks: those of groups in one batch."""
-    table, steps = credited.table, credited.steps
-    column = table.group
-    if len(credited.names) > 1 and table.task is not None:
-        column = table.task
-    codes = column.codes[steps.rows[steps.starts]]
-    used, label = np.unique(codes, return_inverse=True)
-    names = ["not given" if code < 0 else str(column.values[code]) for code in used.tolist()]
-    return label.astype(np.int64), unique(names)
 
 
 def _versions(credited: Credited) -> tuple[Ints, list[str], list[int]]:
@@ -267,6 +256,7 @@ def interval(won: Floats, size: Ints, outcome: Floats, *, graded: bool) -> tuple
     reach = student(1.0, 1.0, max(tasks - 1, 1), 0.05)[1]
     if graded:
         least, most = float(outcome.min()), float(outcome.max())
+        variance = max(variance, float(outcome.var()) / draws)  # tasks may be equal by chance
         reach = reach * math.sqrt(variance) if tasks > 1 else most - least
         return max(share - reach, least), min(share + reach, most)
     spread = share * (1 - share)
@@ -304,11 +294,13 @@ def _sentence(whole: Plain, versions: Sequence[Plain], sessions: Played) -> str:
     if len(versions) > 1:
         ranked = sorted(versions, key=lambda each: (-each["share"], natural(each["name"])))
         best, worst = (
-            f"{one_line(v['name'], 60)} {amount(v['share'], share=not graded)}"
+            (one_line(v["name"], 60), amount(v["share"], share=not graded))
             for v in (ranked[0], ranked[-1])
         )
         several = counted(len(versions), sessions.kind)
-        text += f" Of {several}, {best} is the highest and {worst} the lowest."
+        if best[1] == worst[1]:
+            return f"{text} All {several} have {best[1]}."
+        text += f" Of {several}, {' '.join(best)} is the highest and {' '.join(worst)} the lowest."
     return text
 
 
@@ -396,7 +388,8 @@ def session_rows(sessions: Played, credited: Credited, calls: Calls) -> list[Pla
     for number, (start, end) in enumerate(zip(steps.starts.tolist(), ends, strict=True)):
         own = np.where(told[start:end], beyond[start:end], 0.0)
         low, high = start + int(np.argmin(own)), start + int(np.argmax(own))
-        places = [low if beyond[low] < -SMALL else None, high if beyond[high] > SMALL else None]
+        praised = beyond[high] > SMALL and not why.never(number)
+        places = [low if beyond[low] < -SMALL else None, high if praised else None]
         costliest, best = (
             {
                 "step": int(steps.step[place]),
@@ -446,11 +439,11 @@ def changes_of(changed: Changed, told: Sequence[Decision]) -> Plain:
 
     explained = sum(each.explained for each in changed.lost)
     sentence = f"{whole.text[:1].upper()}{whole.text[1:]}.{' Certain.' * whole.certain}"
-    sentence += f" {counted(len(changed.lost), 'task')} lost, {len(changed.gained):,} gained, "
+    sentence += f" {counted(len(changed.lost), 'task')} got worse, {len(changed.gained):,} better, "
     return {
         "old": changed.names[0],
         "new": changed.names[1],
-        "sentence": f"{sentence}{changed.same:,} the same.",
+        "sentence": f"{sentence}{changed.same:,} did not change.",
         "verdict": verdict,
         "failed": failed,
         "whole": {

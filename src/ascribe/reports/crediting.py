@@ -91,11 +91,24 @@ class Credited:
         return self._names(self.table.trajectory, self.steps.rows[self.steps.starts])
 
     @cached_property
-    def tasks(self) -> list[str]:
-        """The name of each group in canonical order, as every part of a report shows it."""
+    def tasks(self) -> tuple[Ints, list[str]]:
+        """The task of each group in canonical order, and the names that reports show for tasks.
+
+        Groups of several batches are one task where the column ``task`` says so.
+        """
         group, starts = self.steps.group_of_trajectory, self.steps.starts
-        first = segments.first_rows(group, self.steps.group_count)
-        return self._names(self.table.group, self.steps.rows[starts[first]])
+        rows = self.steps.rows[starts[segments.first_rows(group, self.steps.group_count)]]
+        names = [
+            "not given" if text is None else str(text)
+            for text in self.table.group.take(rows).texts()
+        ]
+        if len(self.names) == 1 or self.table.task is None:
+            return np.arange(rows.size), unique(names)
+        _, first, label = np.unique(
+            self.table.task.codes[rows], return_index=True, return_inverse=True
+        )
+        own = [names[at].removeprefix(f"{self.names[self.batch[rows[at]]]}: ") for at in first]
+        return label.astype(np.int64), unique(own)
 
     def _names(self, column: Coded, rows: Ints) -> list[str]:
         return unique([str(text or "") for text in column.take(rows).texts()])

@@ -54,9 +54,16 @@ def chosen(found: Decisions, credited: Credited, also: Decision | None = None) -
     once = [each for each in tested if each is also or not _repeated(each, tested, credited)]
     certain = [each for each in once if each.certain][:MOST_ROWS]
     signs = [each for each in once if each.doubt and each.p <= LEVEL and not each.across]
-    hints = [each for each in once if not each.certain and each not in signs]
+    # Where versions have one attempt each, what they earn is told by few tasks, and may be undone.
+    hints = [e for e in once if not e.certain and e not in signs and _agrees(e)]
     told = [*certain, *hints[:HINTS], *signs[:MOST_TASKS]]
     return told if also is None or also in told else [*told, also]
+
+
+def _agrees(each: Decision) -> bool:
+    """Whether the sides differ in the same direction at the same task and in all attempts."""
+    other = each.worse if each.event is each.better else each.better
+    return (each.event.mean - other.mean) * each.told[0] >= 0
 
 
 def _repeated(each: Decision, all_: Sequence[Decision], credited: Credited) -> bool:
@@ -135,8 +142,9 @@ def sentence_of(each: Decision) -> str:
     sides = f"{high} of {first.sessions:,}", f"{low} of {other.sessions:,}"
     if not share:
         sides = f"{high} on average in {first.sessions:,}", f"{low} in {other.sessions:,}"
-    what = first.action if first.action.startswith("calling ") else f"with {first.action}"
-    return f"Attempts {what} {verb} {sides[0]}, those without {sides[1]}."
+    called = first.action.removeprefix("calling ")
+    what = "with" if called == first.action else "with a call, not refused, of"
+    return f"Attempts {what} {called} {verb} {sides[0]}, those without {sides[1]}."
 
 
 def sureness(each: Decision) -> Iterator[str]:
@@ -151,9 +159,8 @@ def sureness(each: Decision) -> Iterator[str]:
     else:
         yield "A hint, which may be chance:"
     yield f"{size}{points}, 90 % interval {low} to {high}."
-    other = each.worse if each.event is each.better else each.better
-    if (each.event.mean - other.mean) * each.told[0] < 0:
-        yield "At the same task it is the other way round than in all attempts together."
+    if not _agrees(each):
+        yield "Over all attempts it is the other way round, because the tasks differ."
     if not each.certain and each.more:
         yield f"About {counted(each.more, 'more attempt')} at each task would tell."
 
@@ -179,9 +186,9 @@ def shows_at(each: Decision, credited: Credited) -> tuple[list[str], int]:
     apart = earned[0][both] / size[0][both] - earned[1][both] / size[1][both]
     weight = apart * np.minimum(size[0][both], size[1][both])
     order = np.argsort(-weight, kind="stable")
-    names = credited.tasks
-    listed = [names[both[at]] for at in order.tolist() if apart[at] > 0]
-    return listed[:MOST_TASKS], int(both.size)
+    task, names = credited.tasks
+    listed = dict.fromkeys(names[task[both[at]]] for at in order.tolist() if apart[at] > 0)
+    return [*listed][:MOST_TASKS], int(np.unique(task[both]).size)
 
 
 def needed(found: Decisions, told: Sequence[Decision]) -> str:
@@ -195,6 +202,6 @@ def needed(found: Decisions, told: Sequence[Decision]) -> str:
     if not found.binary or attempts <= found.sessions:
         return "How many attempts would tell cannot be said: the differences so far are too small."
     return (
-        f"What half of the attempts do, and which wins {100 * CLEAR:.0f} points more or less, "
-        f"would probably show in {attempts:,} attempts; there are {found.sessions:,}."
+        f"To see a difference of {100 * CLEAR:.0f} points, about {attempts:,} attempts are needed; "
+        f"there are {found.sessions:,}."
     )

@@ -262,7 +262,7 @@ function readSession(run, step) {
     el("div", { class: "reading" }, talk, el("aside", { "aria-label": "Credit" },
       reason("costliest", run.costliest), reason("best", run.best),
       wrong.length ? el("p", {}, "Went wrong: ", wrong.slice(0, MOST_WRONG).map((at, nth) => [nth ? ", " : "", button(`step ${run.cells.step[at]}`, () => choose(at, true), { class: "link" })]), wrong.length > MOST_WRONG ? ` and ${whole(wrong.length - MOST_WRONG)} more.` : ".") : null,
-      run.costliest ? null : el("p", { class: "soft" }, `No step stands out: ${run.no_credit || "all have the same credit"}.`),
+      run.costliest || run.best ? null : el("p", { class: "soft" }, `No step stands out: ${run.no_credit || "all have the same credit"}.`),
       el("h3", {}, "Credit of each step"), beats,
       el("p", { class: "hint" }, "Blue helped, red harmed, a dash is no credit. ", el("kbd", {}, "j"), " ", el("kbd", {}, "k"), " or the arrow keys go from step to step."),
       siblings(run, choose))));
@@ -326,7 +326,7 @@ function showOverview() {
 }
 
 async function route() {
-  const [kind, ...rest] = location.hash.split("/");
+  const asked = location.hash, [kind, ...rest] = asked.split("/");
   let names;
   try { names = rest.map(decodeURIComponent); } catch { names = []; }
   if (!answers || !["#session", "#pair"].includes(kind) || !names.length) {
@@ -340,6 +340,7 @@ async function route() {
     await allSessions();
     const wanted = kind === "#session" ? [names[0]] : [names[0], names[2]];
     const runs = await Promise.all(wanted.map((name) => (numberOf.has(name) ? open(numberOf.get(name)) : null)));
+    if (location.hash !== asked) return; // left while it was opened
     const missing = runs.findIndex((run) => run === null);
     const step = (text) => (/^\d+$/.test(text ?? "") ? Number(text) : null);
     id("overview").hidden = true;
@@ -348,6 +349,7 @@ async function route() {
     else if (kind === "#session") settle = readSession(runs[0], step(names[1]));
     else settle = readPair(runs, [step(names[1]), step(names[3])]);
   } catch (error) {
+    if (location.hash !== asked) return;
     id("overview").hidden = true;
     id("reader").hidden = false;
     put("reader", el("div", { class: "controls" }, back()), el("p", { class: "bad" }, error.message));
