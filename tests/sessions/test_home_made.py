@@ -632,3 +632,51 @@ def test_rows_of_numbered_episodes_are_told_apart(tmp_path: Path, task: dict[str
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     table = import_files([path]).table
     assert (table.trajectory.values.size, len(table), sum(table.reward)) == (4, 12, 2.0)
+
+
+def test_steps_of_one_session_are_no_sessions(tmp_path: Path) -> None:
+    """Lists of texts, one for each step, with nothing that says what they belong to."""
+    steps = {"actions": [["move", "n"], ["take", "lamp"]], "observations": ["a hall", "taken"]}
+    table = import_files([dump(tmp_path / "s.json", steps | {"rewards": [0, 1]})]).table
+    assert (table.trajectory.values.size, len(table)) == (1, 2)
+
+
+def test_a_text_of_thoughts_is_kept_whole(tmp_path: Path) -> None:
+    text = "Thought: a\nThought: b\nAction: go\nObservation: 1\nObservation: 2\nThought: it is 42"
+    rows = [{"task_id": "t", "id": n, "success": n > 0, "trajectory": text} for n in range(2)]
+    table = import_files([dump(tmp_path / "s.json", rows)]).table
+    said = " ".join([*table.state.values, *table.action.values])
+    assert (len(table), "42" in said, "1\n2" in said) == (4, True, True)
+
+
+def test_rows_are_ordered_by_numbers_written_as_text(tmp_path: Path) -> None:
+    def rows(kind: Callable[[int], Any]) -> list[dict[str, Any]]:
+        own = {"session_id": "a", "role": "assistant", "reward": 1}
+        return [own | {"step": kind(n), "content": f"x{n}"} for n in (10, 2, 11, 3)]
+
+    own, other = (
+        import_files([dump_lines(tmp_path / f"{kind.__name__}.jsonl", rows(kind))]).table
+        for kind in (int, str)
+    )
+    assert [own.action.texts()[row] for row in np.argsort(own.step)] == ["x2", "x3", "x10", "x11"]
+    assert own.action.texts() == other.action.texts()
+    huge = [
+        {"session_id": "a", "step": 10**n, "role": "assistant", "content": "x", "reward": 1}
+        for n in (400, 1)
+    ]
+    assert len(import_files([dump_lines(tmp_path / "huge.jsonl", huge)]).table) == 2
+
+
+def test_a_table_of_pandas_keeps_rows_after_a_filter(tmp_path: Path) -> None:
+    columns = {
+        "messages": {str(n): chat(key) for n, key in zip((3, 7, 9, 12), KEYS, strict=True)},
+        "success": {str(n): REWARDS[key] > 0 for n, key in zip((3, 7, 9, 12), KEYS, strict=True)},
+    }
+    table = import_files([dump(tmp_path / "s.json", columns)]).table
+    assert (table.trajectory.values.size, sum(table.reward)) == (4, 2.0)
+
+
+def test_entries_of_one_number_are_not_overwritten(tmp_path: Path) -> None:
+    steps = {name: {"action": name} for name in ("step_1", "step_01", "step_2")}
+    with pytest.raises(TableError):
+        import_files([dump(tmp_path / "s.json", [{"id": 0, "reward": 0, "steps": steps}])])

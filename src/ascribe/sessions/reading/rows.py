@@ -191,9 +191,13 @@ def _ordered(records: Sequence[Record]) -> tuple[str, list[int]]:
     """The column that numbers the rows, if one does, and their places in its order."""
     places = list(range(len(records)))
     for name in NUMBERS:
-        numbers = [each.value.get(name) for each in records]
-        if all(isinstance(each, int | float) for each in numbers) and len(set(numbers)) > 1:
-            return name, sorted(places, key=lambda place: float(numbers[place]))
+        written = [each.value.get(name) for each in records]
+        numbers: list[Any] = [
+            names.number_of(each) if isinstance(each, str) else each for each in written
+        ]
+        told = all(isinstance(e, int | float) and not isinstance(e, bool) for e in numbers)
+        if told and len(set(numbers)) > 1:
+            return name, sorted(places, key=lambda place: numbers[place])
     for name in (each for each in ("ts", *names.TIMES) if each in records[0].value):
         with suppress(TableError):  # a time in another form
             times = [seconds(each.get(name)) for each in records]

@@ -26,7 +26,8 @@ CHATS = re.compile(r"^history$|^turns$|chat|dialog|conversation|message|exchange
 """Names of lists in which two sides speak."""
 NUMBERED = re.compile(r"(.*?)[ _-]?(\d{1,9})")
 REACT = re.compile(
-    r"^[ \t]*(thought|action input|action|observation|final answer|question)[ \t]*\d*[ \t]*:",
+    r"^[ \t]*(thought|action input|action|observation|final answer|question)"
+    r"[ \t]*(?:\d+[ \t]*)?:",
     re.I | re.M,
 )
 SPEAKER = re.compile(
@@ -73,24 +74,28 @@ def table(whole: Record) -> Record:
     if wide and all(isinstance(each, list) and len(each) == wide for each in rows or ()):
         return whole.of([dict(zip(map(str, names or ()), row, strict=True)) for row in rows or ()])
     lists = [each for each in value.values() if isinstance(each, list)]
-    if len(lists) == len(value) > 1 and any(_are_lists(value.get(name)) for name in LISTS):
+    told = not {*TASKS, *SESSIONS, *RUNS}.isdisjoint(value)
+    if len(lists) == len(value) > 1 and any(_are_lists(value.get(name), told) for name in LISTS):
         ones = [
             {_one(n): v for n, v in zip(value, e, strict=False)} for e in zip(*lists, strict=False)
         ]
         return whole.of(ones) if len({*map(len, lists)}) == 1 else whole
     first = next(iter(value.values()))
-    count = len(first) if isinstance(first, dict) else 0
-    index = [str(number) for number in range(count)]
+    index = [*first] if isinstance(first, dict) else []
     same = all(isinstance(each, dict) and [*each] == index for each in value.values())
-    if count and same and len(value.keys() & COLUMNS) > 1:
+    numbered = bool(index) and all(each.isdecimal() for each in index)
+    if numbered and same and len(value.keys() & COLUMNS) > 1:
         return whole.of([{name: value[name][at] for name in value} for at in index])
     return whole
 
 
-def _are_lists(value: Any) -> bool:
-    """Whether a column holds the turns of each session, which vectors are not."""
+def _are_lists(value: Any, told: bool) -> bool:
+    """Whether a column holds the turns of each session, which vectors are not.
+
+    Lists of texts may be steps of one session, unless it is told what each belongs to.
+    """
     whole = isinstance(value, list) and all(isinstance(each, list) and each for each in value)
-    return whole and any(isinstance(each[0], str | dict | list) for each in value)
+    return whole and any(isinstance(e[0], str | dict | list if told else dict) for e in value)
 
 
 def _one(name: str) -> str:
@@ -102,9 +107,9 @@ def _numbered(value: Mapping[str, Any]) -> list[Any]:
     keys = [NUMBERED.fullmatch(key) for key in value]
     found: dict[int, dict[str, Any]] = {}
     for key in keys:
-        if key is None:
+        if key is None or key[1] in found.setdefault(int(key[2]), {}):
             return []
-        found.setdefault(int(key[2]), {})[key[1]] = value[key[0]]
+        found[int(key[2])][key[1]] = value[key[0]]
     alone = all(len(each) == 1 for each in found.values()) and len({k[1] for k in keys if k}) == 1
     entries = [found[number] for number in sorted(found)]
     return [v for each in entries for v in each.values()] if alone else entries
@@ -191,7 +196,7 @@ def _react(text: str) -> list[Any]:
         if kind == "question":
             turns.append({"role": "user", "content": said})
         elif kind == "thought":
-            thought = {"thought": said}
+            thought = {"thought": "\n".join([*thought.values(), said])}
         elif kind in ("action", "final answer"):
             turns.append({**thought, "action": said if kind == "action" else f"{kind}: {said}"})
             thought = {}
@@ -200,7 +205,9 @@ def _react(text: str) -> list[Any]:
         elif kind == "action input":
             turns[-1]["action"] += f" {said}"
         else:
-            turns[-1]["observation"] = said
+            seen = turns[-1].get("observation")
+            turns[-1]["observation"] = said if seen is None else f"{seen}\n{said}"
+    turns += [{"action": said} for said in thought.values()]
     return Made(turns, "a text with Thought, Action, Observation")
 
 
