@@ -86,10 +86,10 @@ def tiny_config(config: Config, engine: str) -> Config:
 
 def _write_data(folder: Path) -> None:
     """Sums with their results, and turns at which an expert called a tool."""
-    sums = [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(24)]
+    sums = [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(8)]
     write_file(folder / SUMS, "".join(json.dumps(each) + "\n" for each in sums))
     turns = []
-    for n in range(24):
+    for n in range(8):
         call = json.dumps({"name": "add", "arguments": {"a": n, "b": 1}})
         history = [{"role": "user", "content": f"What is {n} + 1?"}]
         where = Origin("made_up.jsonl", f"line {n + 1}", 0, 1)
