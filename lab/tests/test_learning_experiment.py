@@ -20,6 +20,7 @@ from experiments import learning_loop as loop  # noqa: E402
 from experiments.learning_first import learning_experiment as experiment  # noqa: E402
 from experiments.learning_first import learning_page as page  # noqa: E402
 
+ROOT = Path(__file__).parents[2]
 COMMITTED = page.RESULTS / "learning_experiment.jsonl"
 
 
@@ -76,7 +77,7 @@ def test_the_results_are_what_the_curves_say(tmp_path: Path) -> None:
     out = tmp_path / COMMITTED.name
     command = [sys.executable, "-m", experiment.__name__, "--minutes", "0"]
     command += ["--curves", str(COMMITTED.with_suffix("") / "curve.jsonl"), "--out", str(out)]
-    subprocess.run(command, cwd=page.ROOT, check=True, capture_output=True)
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     kept, found = (page.read_lines(path)[1:] for path in (COMMITTED, out))
     values = [[line.pop("value") for line in lines] for lines in (kept, found)]
     assert found == kept

@@ -72,10 +72,6 @@ def test_a_report_explains_it(median: Path) -> None:
     found = picture([write_jsonl(median / "rows.jsonl", sound())], recipe("median"))
     (sentence,) = found.browser["recipes"][0]["sentences"]["episode"]
     assert sentence["text"].startswith("the median return of the {peers} trajectories")
-    term = found.browser["groups"][0]["credits"][0]["terms"]["episode"]
-    assert set(term["peers"]) == {4}
-    assert set(term["baseline"]) == {0.5}
-    pytest.importorskip("vl_convert", reason="needs the extra report")
     page = median / "report.html"
     found.write(page)
     assert "the median return of the {peers} trajectories" in page.read_text(encoding="utf-8")

@@ -255,8 +255,7 @@ def test_formats_without_a_place_for_credit_give_a_table(tmp_path: Path):
 
 
 def test_report_needs_nothing_but_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    pytest.importorskip("vl_convert", reason="needs the extra report")
     monkeypatch.chdir(tmp_path)
     result = run("report", DATA / "openai.jsonl")
     assert "OpenAI messages, 16 steps" in " ".join(result.stderr.split())
-    assert (tmp_path / "report.html").stat().st_size > 100_000
+    assert "openai.jsonl" in (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -124,7 +124,8 @@ def test_every_command_takes_a_file_of_rewards(tmp_path: Path, name: str):
     scores.write_text("session,reward\na,1\nb,0\n")
     command(name, path, "--reward", scores, out=tmp_path)
     scores.write_text("session,reward\na,1\n")
-    said = command(name, path, "--reward", scores, out=tmp_path).stderr
+    done = command(name, path, "--reward", scores, out=tmp_path)
+    said = done.stderr + done.stdout
     assert "1 session left out: no reward (1)" in " ".join(said.split())
     scores.write_text("session,reward\nx,1\n")
     assert "bad_rewards" in command(name, path, "--reward", scores, out=tmp_path, code=1).stderr
