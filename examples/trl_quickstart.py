@@ -108,7 +108,7 @@ def compare(picture, seeds=(0, 1, 2), iterations=14):
     half = 4.30 * gains.std(ddof=1) / np.sqrt(len(gains))  # Student's t of three seeds: 95 %
     words = "faster" if gains.mean() > half else "slower"
     told = f"credit learned {words}" if abs(gains.mean()) > half else "no difference can be told"
-    print(f"Won with credit less without, of all games: {gains.mean():+.3f} ± {half:.3f}: {told}.")
+    print(f"Games won with credit minus without: {gains.mean():+.3f} ± {half:.3f}: {told}.")
 
 
 if __name__ == "__main__":
