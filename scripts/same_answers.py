@@ -78,7 +78,7 @@ def for_terminal(answers: dict[str, Any], session: dict[str, Any]) -> Iterator[s
         yield f"The same: {answers['changed']['same']:,} task"
     for name in ("costliest", "best"):
         if session[name]:
-            yield f"Its {name} step is {session[name]['step']}: {session[name]['why']}."
+            yield f" step is {session[name]['step']}: {session[name]['why']}."
 
 
 def for_page(answers: dict[str, Any]) -> Iterator[str]:
