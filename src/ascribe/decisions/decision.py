@@ -190,7 +190,7 @@ class Decision:
         verb = "won" if self.binary else "earned"
         if self.kind == EVENT:
             of, where = "of" if self.binary else "on average in", f"{where}, {self.event.action}"
-            first, other = self.event, first if self.event is other else other
+            first, other = self.event, self.other
         else:  # weighted over situations, so that it may be no share of these sessions
             of, verb = "on average in", f"{first.action} {verb}"
         high, low = (amount(each.mean, share=self.binary) for each in (first, other))
@@ -203,6 +203,11 @@ class Decision:
     def event(self) -> Side:
         """The side that is told first: that of the event, or the better one of a fork."""
         return self.worse if self.better.action == OTHERS else self.better
+
+    @property
+    def other(self) -> Side:
+        """The side that is told second."""
+        return self.worse if self.event is self.better else self.better
 
     @property
     def told(self) -> tuple[float, float, float]:

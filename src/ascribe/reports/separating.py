@@ -36,7 +36,9 @@ def separates(found: Decisions, told: Sequence[Decision], credited: Credited) ->
     sentence += f"{'is' if certain == 1 else 'are'} certain."
     if not certain:
         sentence = f"Nothing is certain yet{': these are hints' * bool(told)}."
-        sentence = sentence if told else found.sentence
+        # The likeliest decision stands in the other sentence, unless it was left out on purpose.
+        if not told and all(map(_agrees, found.decisions[:1])):
+            sentence = found.sentence
     return {
         "sentence": sentence,
         "advice": found.advice,
@@ -54,7 +56,7 @@ def chosen(found: Decisions, credited: Credited, also: Decision | None = None) -
     once = [each for each in tested if each is also or not _repeated(each, tested, credited)]
     certain = [each for each in once if each.certain][:MOST_ROWS]
     signs = [each for each in once if each.doubt and each.p <= LEVEL and not each.across]
-    # Where versions have one attempt each, what they earn is told by few tasks, and may be undone.
+    # What versions earn is subtracted, so that the rest may contradict the shares beside it.
     hints = [e for e in once if not e.certain and e not in signs and _agrees(e)]
     told = [*certain, *hints[:HINTS], *signs[:MOST_TASKS]]
     return told if also is None or also in told else [*told, also]
@@ -62,8 +64,7 @@ def chosen(found: Decisions, credited: Credited, also: Decision | None = None) -
 
 def _agrees(each: Decision) -> bool:
     """Whether the sides differ in the same direction at the same task and in all attempts."""
-    other = each.worse if each.event is each.better else each.better
-    return (each.event.mean - other.mean) * each.told[0] >= 0
+    return (each.event.mean - each.other.mean) * each.told[0] >= 0
 
 
 def _repeated(each: Decision, all_: Sequence[Decision], credited: Credited) -> bool:
@@ -99,7 +100,7 @@ def sessions_of(rows: Ints, credited: Credited) -> Ints:
 
 def row_of(each: Decision, credited: Credited) -> Plain:
     """A decision as the page shows it."""
-    first, other = each.event, each.worse if each.event is each.better else each.better
+    first, other = each.event, each.other
     difference, low, high = each.told
     tasks, of = shows_at(each, credited)
     pair = [
@@ -129,8 +130,7 @@ def row_of(each: Decision, credited: Credited) -> Plain:
 
 def sentence_of(each: Decision) -> str:
     """The difference in one plain sentence."""
-    share, first = each.binary, each.event
-    other = each.worse if first is each.better else each.better
+    share, first, other = each.binary, each.event, each.other
     verb = "won" if share else "earned"
     high, low = (amount(side.mean, share=share) for side in (first, other))
     if each.kind == FORK:
