@@ -12,7 +12,7 @@ Page: docs/decisions.md. Test: tests/decisions/test_changed.py.
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -136,7 +136,7 @@ def compare_files(
     tasks = _tasks(tried, is_new, missing)
     fell = [number for number, each in tasks if each.rise < -1e-9]
     finding, explained = _explaining(both, tried, is_new, fell)
-    told = [replaced(each, explained=number in explained) for number, each in tasks]
+    told = [replace(each, explained=number in explained) for number, each in tasks]
     by_loss = sorted(told, key=lambda each: (each.rise, each.task))
     return Changed(
         names=names,
@@ -154,28 +154,26 @@ def compare_files(
     )
 
 
-def replaced(each: TaskChange, *, explained: bool) -> TaskChange:
-    """The change, and whether the finding explains it."""
-    return TaskChange(each.task, each.old, each.new, explained)
-
-
 def joined(parts: Sequence[Usable], names: Sequence[str]) -> tuple[StepTable, Bools | None]:
     """Both tables as one: tasks keep their names, the column ``version`` tells the files apart."""
     tables = [part.rollouts.table for part in parts]
     columns: dict[str, Any] = {}
     shared = set(tables[0].columns()) & set(tables[1].columns())
     sizes = [len(table) for table in tables]
-    played = [{*_sessions(t, known, "trajectory")} for t, known in zip(tables, names, strict=True)]
-    clash = bool(played[0] & played[1])
+    played = {
+        name: [_sessions(table, known, name) for table, known in zip(tables, names, strict=True)]
+        for name in ("trajectory", "corrects")
+        if name in shared
+    }
+    clash = bool({*played["trajectory"][0]} & {*played["trajectory"][1]})
     for name in tables[0].columns():
         one, two = (getattr(table, name) for table in tables)
-        if name in {"trajectory", "corrects"} and (name in shared):
-            parted = zip(tables, names, strict=True)
+        if name in played:
             columns[name] = Coded.encode(
                 [
-                    text if text is None or not clash else f"{known}: {text}"
-                    for table, known in parted
-                    for text in _sessions(table, known, name)
+                    f"{known}: {text}" if clash and text is not None else text
+                    for part, known in zip(played[name], names, strict=True)
+                    for text in part
                 ]
             )
         elif name in {"iteration", "version"}:

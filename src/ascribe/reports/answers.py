@@ -147,7 +147,7 @@ def read_sessions(credited: Credited, batches: Sequence[Batch], calls: Calls) ->
     if table.corrects is not None and (table.corrects.codes < 0).any():
         corrects = table.corrects.codes[first] >= 0
     of_group, tasks = credited.tasks
-    task = of_group[credited.steps.group_of_trajectory]
+    task = of_group[steps.group_of_trajectory]
     version, versions, place = _versions(credited)
     refused = ~steps.valid
     refused[calls.place[calls.refused]] = True

@@ -88,7 +88,8 @@ class Credited:
     @cached_property
     def sessions(self) -> list[str]:
         """The name of each trajectory in canonical order, as every part of a report shows it."""
-        return self._names(self.table.trajectory, self.steps.rows[self.steps.starts])
+        texts = self.table.trajectory.take(self.steps.rows[self.steps.starts]).texts()
+        return unique([str(text or "") for text in texts])
 
     @cached_property
     def tasks(self) -> tuple[Ints, list[str]]:
@@ -109,9 +110,6 @@ class Credited:
         )
         own = [names[at].removeprefix(f"{self.names[self.batch[rows[at]]]}: ") for at in first]
         return label.astype(np.int64), unique(own)
-
-    def _names(self, column: Coded, rows: Ints) -> list[str]:
-        return unique([str(text or "") for text in column.take(rows).texts()])
 
     @cached_property
     def session_of_row(self) -> Ints:
