@@ -103,6 +103,22 @@ def test_refused_and_again() -> None:
     ]
 
 
+def test_parallel_calls_are_refused_one_by_one() -> None:
+    several = f"[{call('f')},{call('g')},{call('h')}]"
+    error, fine = "tool: Error: no such order", "tool: done"
+    steps = [
+        ("user: hi", several),
+        (f"{fine}\n\n{error}\n\n{fine}", several),
+        (f"user: and then?\n\n{error}\n\n{fine}\n\n{fine}", several),
+        (f"{fine}\n\n{error}", several),
+        (fine, "bye"),
+    ]
+    refused = read_calls(table([("t", steps, 0.0)])).refused.reshape(-1, 3).tolist()
+    assert refused[:2] == [[False, True, False], [True, False, False]]
+    assert refused[2] == [True] * 3, "whose result the error is, cannot be told"
+    assert refused[3] == [False] * 3
+
+
 def test_how_usual_a_call_is() -> None:
     a, b, c = call("f", a=1), call("f", a=2), call("g")
     sessions = [said(a, c, reward=1.0), said(a, reward=1.0), said(b, a), said(b), said(a, task="u")]

@@ -420,3 +420,28 @@ def test_a_task_that_nobody_won_praises_no_step() -> None:
     assert [each["best"] for each in never] == [None] * 4
     said = [each["costliest"]["why"] for each in never if each["costliest"]]
     assert all(each.startswith("no attempt at this task won") for each in said)
+
+
+def test_errors_are_counted_by_call(tmp_path: Path) -> None:
+    """That of one of several calls, in any order of the results, and that of a last result."""
+
+    def result(number: int, text: str) -> dict[str, str]:
+        return {"role": "tool", "tool_call_id": f"c{number}", "content": text}
+
+    def asks(*names: str) -> dict[str, Any]:
+        functions = [{"name": name, "arguments": "{}"} for name in names]
+        calls = [{"id": f"c{at}", "function": each} for at, each in enumerate(functions)]
+        return {"role": "assistant", "content": "", "tool_calls": calls}
+
+    asked = [{"role": "user", "content": "Fly me."}, asks("book", "pay")]
+    told_ = [result(1, "paid"), result(0, "Error: no such flight"), asks("look", "pay")]
+    ends = [[result(1, "paid"), result(0, "Error: none")], [result(0, "found"), result(1, "paid")]]
+    lines = [
+        json.dumps({"messages": asked + told_ + end, "reward": float(n), "task": "t"})
+        for n, end in enumerate(ends)
+    ]
+    (tmp_path / "log.jsonl").write_text("\n".join(lines))
+    made = picture(tmp_path / "log.jsonl")
+    assert [each["errors"] for each in made.answers["sessions"]] == [2, 1]
+    tools = {each["tool"]: (each["errors"], each["calls"]) for each in made.browser["tools"]}
+    assert tools == {"book": (2, 2), "pay": (0, 4), "look": (1, 2)}

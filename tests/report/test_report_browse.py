@@ -12,6 +12,7 @@ import pytest
 
 from ascribe import recipe
 from ascribe.decisions import find_decisions
+from ascribe.groups.events import read_calls
 from ascribe.reports import picture
 from ascribe.reports.browse import CHUNK, LONGEST_RESULT, browser
 from ascribe.reports.crediting import credit_batches
@@ -28,7 +29,7 @@ from tests.report.toys import Row, facts, groups_of, sound
 def browsed(tmp_path: Path, rows: list[Row], by: str = "gigpo") -> dict[str, Any]:
     batches = read_batches([write_jsonl(tmp_path / "rows.jsonl", rows)], fingerprints=False)
     credited = credit_batches(batches, recipe(by))
-    return browser(credited, batches, find_decisions(credited.table))
+    return browser(credited, batches, read_calls(credited.table), find_decisions(credited.table))
 
 
 def test_sessions_and_steps_are_those_of_the_file(tmp_path: Path) -> None:
@@ -179,7 +180,7 @@ def test_the_steps_have_a_credit_by_each_recipe(tmp_path: Path) -> None:
     batches = read_batches([write_jsonl(tmp_path / "rows.jsonl", rows)], fingerprints=False)
     first, second = (credit_batches(batches, recipe(name)) for name in ("gigpo", "grpo"))
     decided = find_decisions(first.table)
-    found = browser(first, batches, decided, second)
+    found = browser(first, batches, read_calls(first.table), decided, second)
     assert [each["name"] for each in found["recipes"]] == ["gigpo", "grpo"]
     groups = groups_of(found)
     for group in groups:
@@ -187,7 +188,7 @@ def test_the_steps_have_a_credit_by_each_recipe(tmp_path: Path) -> None:
             assert part["terms"].keys() == credited.credit.terms.keys()
     shown = [value for group in groups for value in group["credits"][1]["advantage"]]
     assert shown == pytest.approx(second.credit.advantage[second.steps.rows], rel=1e-3)
-    again = browser(first, batches, decided)
+    again = browser(first, batches, read_calls(first.table), decided)
     assert len(groups_of(again)[0]["credits"]) == 1
 
 

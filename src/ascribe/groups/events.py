@@ -175,7 +175,7 @@ def read_written(table: StepTable) -> Written:
             before = ends.get(found, (low, high))
             ends[found] = min(before[0], low), max(before[1], high)
     ids = {each: low < high for each, (low, high) in ends.items()}
-    refused = _refused(table, size > 0)[place]
+    refused = _refused(table, size, place, within)
     numbers = (place, session, tools.codes[at], call, refused)
     return Written(*numbers, tools.values, [*distinct], ids, steps.trajectory_count, kind)
 
@@ -219,34 +219,41 @@ def are_commands(uses: Collection[int]) -> bool:
     return len(uses) <= MOST_VERBS or sum(recurring) >= COMMANDS * sum(uses)
 
 
-def _refused(table: StepTable, called: Bools) -> Bools:
-    """Whether the environment refused the calls at each place.
+def _refused(table: StepTable, size: Ints, place: Ints, within: Ints) -> Bools:
+    """Whether the environment refused each call, from its place and its number among those there.
 
-    It did not understand them, or what the same agent is shown next reports an error.
+    It did not understand the response, or what the same agent is shown next reports an error: of
+    several calls in the result of this one if each has a result, and anywhere otherwise.
     """
     steps = arrange(table)
     going_on = np.append(steps.trajectory[1:] == steps.trajectory[:-1], False)
     if table.agent is not None:
         agent = table.agent.codes[steps.rows]
         going_on &= np.append(agent[1:] == agent[:-1], False)
-    at = np.flatnonzero(called & going_on)
+    at = np.flatnonzero((size > 0) & going_on)
     states, code = np.unique(steps.state[at + 1], return_inverse=True)
     texts = (table.state.values[state] if state >= 0 else "" for state in states.tolist())
-    reports = np.array([*map(_reports_error, texts)], dtype=np.bool_)
-    refused: Bools = ~steps.valid
-    refused[at] |= reports[code]
-    return refused
+    errors = [*map(reported, texts), []]  # the last one: nothing is shown
+    shown = np.full(steps.rows.size, len(errors) - 1)
+    shown[at] = code
+    results, own = np.array([*map(len, errors)]), shown[place]
+    flags = np.array([False, *(each for found in errors for each in found)])
+    of_call = flags[
+        np.where(within < results[own], np.cumsum(results)[own] - results[own] + within + 1, 0)
+    ]
+    single = results[own] == size[place]
+    refused: Bools = np.where(single, of_call, np.array([*map(any, errors)])[own])
+    return refused | ~steps.valid[place]
 
 
-def _reports_error(text: str) -> bool:
-    """Whether the result of a tool, or all of an observation, reports an error."""
-    at = 0 if not text.startswith(TOLD) else text.find(RESULT) + 2
+def reported(text: str) -> list[bool]:
+    """Whether each result of a tool in an observation reports an error, or all of another one."""
+    found, at = [], 0 if not text.startswith(TOLD) else text.find(RESULT) + 2
     while at != 1:
         start = text[at : at + NEAR].lower()
-        if any(map(start.__contains__, SIGNS)) and ERROR.match(text, at):
-            return True
+        found.append(any(map(start.__contains__, SIGNS)) and bool(ERROR.match(text, at)))
         at = text.find(RESULT, at) + 2
-    return False
+    return found
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -18,6 +18,7 @@ from ascribe.reports.card import card
 from ascribe.reports.crediting import (
     Credited,
     RecipeComparison,
+    calls_of,
     credit_batches,
     credit_versions,
     two_recipes,
@@ -316,7 +317,8 @@ def picture(
     other = None if second is None else credited_by(second)
     comparison = None if other is None else two_recipes(credited, other)
     figures = (*draw(facts), *(() if run is None else draw_run(run)))
-    data = browser(credited, batches, found, other)
+    calls = calls_of(credited, batches)
+    data = browser(credited, batches, calls, found, other)
     progress(1.0)
     balances = {id(each): each for batch in batches if (each := batch.balance) is not None}
     notes = [batch.note for batch in batches if batch.note]
@@ -328,7 +330,9 @@ def picture(
     training |= {"situation": list(verdict.situation), "findings": verdict.rows()}
     training["recipe"] = f"Credit by the recipe {first.name}{_CHOSEN * (given is None)}."
     seen = [each.as_dict() for each in left_out]
-    told = answer(credited, found, batches, balances=seen, training=training, changed=changed)
+    told = answer(
+        credited, found, batches, calls, balances=seen, training=training, changed=changed
+    )
     shown = (comparison, figures, data, told, tuple(dict.fromkeys(notes)), run, left_out, changed)
     return Picture(found, facts, verdict, *shown)
 

@@ -33,7 +33,7 @@ from ascribe.decisions.contrasts import student
 from ascribe.decisions.decision import amount
 from ascribe.decisions.why import Reasons
 from ascribe.estimators.diagnostics import wilson
-from ascribe.groups.events import Calls, read_calls
+from ascribe.groups.events import Calls
 from ascribe.reports.crediting import Credited
 from ascribe.reports.reading import Batch, measured
 from ascribe.reports.separating import chosen, separates
@@ -77,7 +77,8 @@ class Played:
         graded: whether sessions earn more or less, instead of winning or not.
         counts: whether each session is an attempt at the task: a correction of another is none.
         steps: how many responses each session has.
-        errors: how many of them were refused, or called something that was.
+        errors: how many of their calls were refused; a response without calls that was not
+            understood is one, too.
         tokens: tokens of its responses, NaN where the log has none.
         seconds: how long it took, NaN where the log does not say.
     """
@@ -108,6 +109,7 @@ def answer(
     credited: Credited,
     found: Decisions,
     batches: Sequence[Batch],
+    calls: Calls,
     *,
     balances: Sequence[Plain],
     training: Plain,
@@ -117,7 +119,6 @@ def answer(
 
     ``docs/report.schema.json`` describes them.
     """
-    calls = read_calls(credited.table)
     sessions = read_sessions(credited, batches, calls)
     decisions = chosen(found, credited, None if changed is None else changed.finding)
     told = {
@@ -149,8 +150,10 @@ def read_sessions(credited: Credited, batches: Sequence[Batch], calls: Calls) ->
     of_group, tasks = credited.tasks
     task = of_group[steps.group_of_trajectory]
     version, versions, place = _versions(credited)
-    refused = ~steps.valid
-    refused[calls.place[calls.refused]] = True
+    unread = ~steps.valid
+    unread[calls.place] = False
+    errors = np.bincount(steps.trajectory, unread, count)
+    errors += np.bincount(calls.session, calls.refused, count)
     origin = credited.batch[steps.rows], credited.row[steps.rows]
     took = {
         name: segments.total(measured(batches, *origin, name), steps.trajectory, count)
@@ -170,7 +173,7 @@ def read_sessions(credited: Credited, batches: Sequence[Batch], calls: Calls) ->
         steps=np.bincount(steps.trajectory, ~no_response(table)[steps.rows], count).astype(
             np.int64
         ),
-        errors=np.bincount(steps.trajectory, refused, count).astype(np.int64),
+        errors=errors.astype(np.int64),
         tokens=took["tokens"],
         seconds=took["seconds"],
     )

@@ -17,7 +17,7 @@ import numpy as np
 
 from ascribe.decisions import Decisions
 from ascribe.estimators.credit import Reason, Term
-from ascribe.groups.events import Calls, read_calls
+from ascribe.groups.events import Calls
 from ascribe.groups.responses import name_and_arguments, readable
 from ascribe.reports.crediting import Credited, other_name
 from ascribe.reports.reading import TOKENS, Batch, read_transcript
@@ -72,6 +72,7 @@ class Texts:
 def browser(
     credited: Credited,
     batches: Sequence[Batch],
+    calls: Calls,
     found: Decisions,
     against: Credited | None = None,
 ) -> Plain:
@@ -80,7 +81,7 @@ def browser(
     If not all sessions fit, those of decisions and lost ones are kept before others.
     """
     recipes = [credited] if against is None else [credited, against]
-    calls, order = read_calls(credited.table), _order(credited, found)
+    order = _order(credited, found)
     shown = np.ones(order.size, dtype=np.bool_)
     for _ in range(MOST_ROUNDS):
         starts, chunks = [], []

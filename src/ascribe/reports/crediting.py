@@ -1,7 +1,7 @@
 """Batches credited one by one and joined, and two recipes on the same steps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,15 +12,18 @@ from ascribe.estimators import Recipe
 from ascribe.estimators.assign import assign
 from ascribe.estimators.credit import Credit
 from ascribe.estimators.diagnostics import Diagnosis, diagnose
+from ascribe.groups.events import Calls, read_calls, reported
 from ascribe.groups.exact import exact
 from ascribe.groups.responses import readable
 from ascribe.reports.reading import Batch, refused
 from ascribe.reports.text import shortened, unique
+from ascribe.sessions import text_of
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints, Objects
 from ascribe.steps.check import Arranged, CheckReport, arrange, join_reports
 from ascribe.steps.problems import Severity, TableError, one_line
 from ascribe.steps.returns import episode_outcome
+from ascribe.steps.strict_json import loads
 from ascribe.steps.table import Coded, StepTable
 
 NAMES = ("group", "trajectory", "corrects")
@@ -171,6 +174,36 @@ def credit_batches(
         diagnoses=tuple(map(diagnose, tables, credits_)),
         **own,
     )
+
+
+def calls_of(credited: Credited, batches: Sequence[Batch]) -> Calls:
+    """The calls of all batches; also refused are those of which a log's last result says so."""
+    calls, steps = read_calls(credited.table), credited.steps
+    refused, last = calls.refused.copy(), np.append(steps.starts[1:], steps.rows.size) - 1
+    last = last[np.isin(last, calls.place)]
+    for number, each in enumerate(batches):
+        if not each.arguments or each.carried is None:  # it is no file of sessions
+            continue
+        own = last[credited.batch[steps.rows[last]] == number]
+        texts = each.carried["messages"].take(each.rows[credited.row[steps.rows[own]]])
+        for place, text in zip(own.tolist(), texts.to_pylist(), strict=True):
+            if errors := _last_errors(loads(text or "[]")):
+                at = slice(*np.searchsorted(calls.place, [place, place + 1]))
+                refused[at] |= errors if len(errors) == refused[at].size else any(errors)
+    return replace(calls, refused=refused, again=calls.again & ~refused)
+
+
+def _last_errors(messages: Sequence[Plain]) -> list[bool]:
+    """Whether each result after the last response reports an error, in the order of its calls."""
+    roles = [each["role"] for each in messages]
+    if "tool" not in roles or "assistant" not in roles:
+        return []
+    response = len(roles) - 1 - roles[::-1].index("assistant")
+    calls = messages[response].get("tool_calls") or []
+    order = {str(each.get("id")): place for place, each in enumerate(calls)}
+    after = [each for each in messages[response:] if each["role"] == "tool"]
+    after.sort(key=lambda each: order.get(str(each.get("tool_call_id")), 0))
+    return [any(reported(f"tool: {text_of(each.get('content'))}")) for each in after]
 
 
 def credit_versions(
