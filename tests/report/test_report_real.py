@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,19 @@ def test_errors_are_those_of_the_log(data: Path, folder: str) -> None:
             expected += sum(each["content"].startswith("Error") for each in results)
     found = sum(each["errors"] for each in picture(data / folder).browser["tools"])
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    "folder", ["tau_bench", "tau_bench_retail", "tau2_airline", "mint_alfworld"]
+)
+def test_no_reason_argues_against_its_mark(data: Path, folder: str) -> None:
+    """Where a reason has two shares, they differ as the mark says."""
+    compared = 0
+    for session in picture(data / folder).answers["sessions"]:
+        for side in ("costliest", "best"):
+            why = session[side]["why"].rpartition(": the ")[2] if session[side] else ""
+            shares = [float(each) for each in re.findall(r"([\d.]+) %", why)]
+            if len(shares) == 2:
+                compared += 1
+                assert (shares[0] < shares[1]) == (side == "costliest"), (session["session"], why)
+    assert compared

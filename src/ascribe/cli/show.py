@@ -14,6 +14,7 @@ from ascribe.decisions.why import Reasons
 from ascribe.estimators import DEFAULT
 from ascribe.estimators.assign import assign
 from ascribe.estimators.credit import credit_arrays, credit_columns
+from ascribe.groups.exact import exact
 from ascribe.groups.responses import readable
 from ascribe.sessions.reading import SessionOptions
 from ascribe.steps.arrays import Ints
@@ -67,13 +68,14 @@ def show(
         screen.print_json(steps)
         return
     _print(steps, list(credit))
-    _say_why(rollouts.table, rows, [step.get("advantage") for step in steps])
+    given = [step.get("advantage") for step in steps]
+    _say_why(rollouts.table, rows, given, by_state="advantage_step" in credit)
     if more := rollouts.table.trajectory.values.size - 1:
         others = counted(more, "more trajectory")
         screen.print_summary(f"{others}; choose one with --trajectory.")
 
 
-def _say_why(table: StepTable, rows: Ints, credit: list[object]) -> None:
+def _say_why(table: StepTable, rows: Ints, credit: list[object], *, by_state: bool) -> None:
     """Print why the step with the lowest credit is suspect, if that is known."""
     known = [float(x) if isinstance(x, int | float) else math.nan for x in credit]
     given = np.array(known, np.float64)
@@ -81,8 +83,10 @@ def _say_why(table: StepTable, rows: Ints, credit: list[object]) -> None:
         return
     row = int(rows[np.nanargmin(given)])
     with suppress(TableError):  # the credit in the file may be of rows that have none
-        place = int(np.flatnonzero(arrange(table).rows == row)[0])
-        if why := Reasons(table).of(place):
+        steps = arrange(table)
+        place = int(np.flatnonzero(steps.rows == row)[0])
+        states = exact(steps.group, steps.state, table.state.values.size).labels
+        if why := Reasons(table, states=states if by_state else None).of(place):
             screen.say(f"Step {table.step[row]} has the lowest credit: {why}.")
 
 
