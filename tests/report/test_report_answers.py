@@ -446,3 +446,22 @@ def test_errors_are_counted_by_call(tmp_path: Path) -> None:
     assert [each["errors"] for each in made.answers["sessions"]] == [2, 1]
     tools = {each["tool"]: (each["errors"], each["calls"]) for each in made.browser["tools"]}
     assert tools == {"book": (2, 2), "pay": (0, 4), "look": (1, 2)}
+
+
+def test_the_headline_says_what_crashed(tmp_path: Path) -> None:
+    asked, answered = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}
+    lines = [
+        {"task_id": task, "trial": n, "reward": float(n == 1), "info": {"error": "x"} if n else {}}
+        | {"traj": [asked] if n == 2 else [asked, answered]}
+        for task in range(3)
+        for n in range(3)
+    ]
+    (tmp_path / "log.json").write_text(json.dumps(lines))
+    happened = picture(tmp_path / "log.json").answers["happened"]
+    assert happened["balance"][0]["crashed"] == 6
+    assert happened["sentence"].endswith(
+        "3 of them crashed without a response and count as lost; the other 6 won 50 %."
+    )
+    (tmp_path / "log.json").write_text(json.dumps([each for each in lines if each["trial"] < 2]))
+    said = picture(tmp_path / "log.json").answers["happened"]["sentence"]
+    assert said.endswith("3 of them crashed, and count with their rewards.")

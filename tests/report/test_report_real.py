@@ -48,3 +48,14 @@ def test_no_reason_argues_against_its_mark(data: Path, folder: str) -> None:
                 compared += 1
                 assert (shares[0] < shares[1]) == (side == "costliest"), (session["session"], why)
     assert compared
+
+
+def test_the_headline_says_how_many_crashed(data: Path) -> None:
+    folder, sessions = data / "tau_bench_retail", []
+    for file in sorted(folder.glob("*.json")):
+        sessions += json.loads(file.read_text())
+    crashed = sum(bool(each["info"].get("error")) and not each["traj"] for each in sessions)
+    rest = [each["reward"] for each in sessions if each["traj"]]
+    said = picture(folder).answers["happened"]["sentence"]
+    assert f"{crashed} of them crashed without a response and count as lost" in said
+    assert f"the other {len(rest)} won {100 * sum(rest) / len(rest):.0f} %." in said

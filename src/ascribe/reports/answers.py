@@ -206,7 +206,7 @@ def happened(sessions: Played, balances: Sequence[Plain]) -> Plain:
     ]
     told = {name: everything[name] for name in ("sessions", "tasks", "share", "low", "high")}
     return {
-        "sentence": _sentence(everything, own, sessions),
+        "sentence": _sentence(everything, own, sessions, sum(b["crashed"] for b in balances)),
         **told,
         "steps": everything["steps"],
         "outcome": "earned" if sessions.graded else "won",
@@ -284,8 +284,8 @@ def passes(won: Ints, size: Ints) -> dict[int, tuple[float, float, int]]:
     return found
 
 
-def _sentence(whole: Plain, versions: Sequence[Plain], sessions: Played) -> str:
-    """The share, and the best and the worst version."""
+def _sentence(whole: Plain, versions: Sequence[Plain], sessions: Played, crashed: int) -> str:
+    """The share, what crashed, and the best and the worst version."""
     graded = sessions.graded
     said, low, high = (amount(whole[name], share=not graded) for name in ("share", "low", "high"))
     tried = f"{counted(whole['sessions'], 'attempt')} at {counted(whole['tasks'], 'task')}"
@@ -294,6 +294,19 @@ def _sentence(whole: Plain, versions: Sequence[Plain], sessions: Played) -> str:
     if not graded:
         won = round(whole["share"] * whole["sessions"])
         text = f"{won:,} of {tried} won: {said} {span}."
+    silent = sessions.counts & (sessions.steps == 0)
+    if count := int(silent.sum()):
+        wrote, rest = sessions.outcome[silent], sessions.outcome[sessions.counts & ~silent]
+        text += (
+            f" {count:,} of them {'crashed' if crashed >= count else 'ended'} without a response"
+        )
+        text += " and count as lost" * (not graded and not wrote.any())
+        mean = amount(float(rest.mean()), share=not graded) if rest.size else ""
+        text += (
+            f"; the other {rest.size:,} {'earned' if graded else 'won'} {mean}." if mean else "."
+        )
+    elif crashed:
+        text += f" {crashed:,} of them crashed, and count with their rewards."
     if len(versions) > 1:
         ranked = sorted(versions, key=lambda each: (-each["share"], natural(each["name"])))
         best, worst = (

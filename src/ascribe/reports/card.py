@@ -30,7 +30,7 @@ def card(answers: Plain) -> str:
         'font-family="DejaVu Sans, Helvetica, Arial, sans-serif">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="{PAPER}"/>',
     ]
-    top, lines = _paragraph(sentence, MARGIN, 60, 24, most=3, font_weight="bold")
+    top, lines = _paragraph(sentence, MARGIN, 60, 24, most=4, font_weight="bold")
     parts += [*lines, *_versions(happened, top)]
     top += ROW * min(len(happened["versions"]), MOST_VERSIONS) + 12
     ends = f'x1="{MARGIN}" y1="{top}" x2="{WIDTH - MARGIN}" y2="{top}"'
