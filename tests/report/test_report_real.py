@@ -59,3 +59,15 @@ def test_the_headline_says_how_many_crashed(data: Path) -> None:
     said = picture(folder).answers["happened"]["sentence"]
     assert f"{crashed} of them crashed without a response and count as lost" in said
     assert f"the other {len(rest)} won {100 * sum(rest) / len(rest):.0f} %." in said
+
+
+def test_a_finding_says_what_is_compared(data: Path) -> None:
+    """Each version tried a task of this log once, so that versions are compared with others."""
+    rows = picture(data / "tau2_airline").answers["separates"]["rows"]
+    assert rows
+    assert all(
+        "at the same task, after subtracting how the versions differ" in r["sure"] for r in rows
+    )
+    rows = picture(data / "tau_bench").answers["separates"]["rows"]
+    assert rows
+    assert not any("subtracting" in row["sure"] for row in rows)

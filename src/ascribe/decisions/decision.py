@@ -217,11 +217,19 @@ class Decision:
         return -self.difference, -self.high, -self.low
 
     @property
+    def within(self) -> str:
+        """What the difference of an event compares, in words."""
+        if self.kind == FORK or self.across:
+            return ""
+        apart = ", after subtracting how the versions differ" if self.versions > 1 else ""
+        return f" at the same task{apart}"
+
+    @property
     def how_sure(self) -> str:
         """How sure it is, in words."""
         points = " points" if self.binary else ""
         size, low, high = (signed(value, points=self.binary) for value in self.told)
-        points += " at the same task" if self.kind == EVENT and not self.across else ""
+        points += self.within
         points += " beside what was found before" if self.beside else ""
         size = f"{size}{points}, 90 % interval {low} to {high}"
         equal = ""

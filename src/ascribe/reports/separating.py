@@ -149,8 +149,7 @@ def sentence_of(each: Decision) -> str:
 
 def sureness(each: Decision) -> Iterator[str]:
     """How sure it is, in words without statistics, but for the interval."""
-    points = " points" * each.binary
-    points += " at the same task" if each.kind != FORK and not each.across else ""
+    points = f"{' points' * each.binary}{each.within}"
     size, low, high = (signed(value, points=each.binary) for value in each.told)
     if each.certain:
         yield "Certain:"
@@ -160,7 +159,7 @@ def sureness(each: Decision) -> Iterator[str]:
         yield "A hint, which may be chance:"
     yield f"{size}{points}, 90 % interval {low} to {high}."
     if not _agrees(each):
-        yield "Over all attempts it is the other way round, because the tasks differ."
+        yield "Over all attempts it is the other way round, because the tasks or versions differ."
     if not each.certain and each.more:
         yield f"About {counted(each.more, 'more attempt')} at each task would tell."
 

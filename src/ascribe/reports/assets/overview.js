@@ -194,7 +194,7 @@ function showFindings() {
   }) : null;
   put("findings", rows.length ? list : [], more,
     notes.length || rows.length ? el("details", {}, el("summary", {}, "How this was compared"),
-      el("p", {}, "Attempts are compared only with attempts at the same task. Certain: of all that is called so, at most one in ten is expected to be chance. A line is the 90 % interval of the difference; where it crosses the middle, there may be none."),
+      el("p", {}, "Attempts are compared only with attempts at the same task; those of different versions after what each version earns on average is subtracted. Certain: of all that is called so, at most one in ten is expected to be chance. A line is the 90 % interval of the difference; where it crosses the middle, there may be none."),
       notes.map((note) => el("p", {}, prose(note)))) : null);
 }
 
