@@ -28,8 +28,12 @@ def test_errors_are_those_of_the_log(data: Path, folder: str) -> None:
         document = json.loads(file.read_text())
         for session in document["simulations"] if isinstance(document, dict) else document:
             messages = session.get("messages") or session.get("traj") or []
-            results = [each for each in messages if each["role"] == "tool"]
-            expected += sum(each["content"].startswith("Error") for each in results)
+            results = [
+                each["content"].removeprefix("API output: ")
+                for each in messages
+                if each["role"] == "tool" or str(each["content"]).startswith("API output: ")
+            ]
+            expected += sum(text.startswith(("Error", "Unknown action")) for text in results)
     found = sum(each["errors"] for each in picture(data / folder).browser["tools"])
     assert found == expected
 
@@ -71,3 +75,18 @@ def test_a_finding_says_what_is_compared(data: Path) -> None:
     rows = picture(data / "tau_bench").answers["separates"]["rows"]
     assert rows
     assert not any("subtracting" in row["sure"] for row in rows)
+
+
+def test_calls_written_as_text_are_read(data: Path) -> None:
+    """Those of one agent of this log, and the errors that were returned to it."""
+    (file,) = (data / "tau_bench_retail").glob("act-*.json")
+    returned = [
+        message["content"]
+        for session in json.loads(file.read_text())
+        for message in session["traj"]
+        if message["role"] == "user" and message["content"].startswith("API output: ")
+    ]
+    tools = picture(file).browser["tools"]
+    assert sum(each["calls"] for each in tools) == len(returned)
+    errors = sum(text.startswith("API output: Error") for text in returned)
+    assert errors <= sum(each["errors"] for each in tools) <= errors + 20, "and unknown actions"

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from ascribe import TableError
 from ascribe.cli import app
+from ascribe.groups.events import read_calls
 from ascribe.sessions.reading import Imported, import_files
 
 pytestmark = pytest.mark.unit
@@ -266,3 +267,32 @@ def test_an_archive_that_expands_is_refused(
     WRITERS["log.zip"](tmp_path / "log.zip", [{"history": turns(), "reward": 1}] * 3)
     with pytest.raises(TableError, match="more than 2 files"):
         one(tmp_path / "log.zip")
+
+
+def test_calls_that_agents_of_tau_bench_write_as_text(tmp_path: Path) -> None:
+    """``act`` and ``react`` end a response with ``Action:`` and JSON; a reply may be one, too."""
+
+    def acts(name: str, **arguments: str) -> str:
+        return f"I look.\nAction:\n{json.dumps({'name': name, 'arguments': arguments})}\n"
+
+    said = [
+        ("user", "Cancel it."),
+        ("assistant", acts("find_user", email="a@b.c")),
+        ("user", "API output: Error: user not found"),
+        ("assistant", acts("respond", content="Who are you?")),
+        ("user", "API output: I am Ann."),
+        ("assistant", "Action: none, and no JSON"),
+        ("user", "Error: you said?"),
+        ("assistant", acts("cancel") + "```"),
+        ("user", "Bye."),
+    ]
+    traj = [{"role": role, "content": text} for role, text in said]
+    session = {"task_id": 0, "trial": 0, "reward": 0.0, "info": {}, "traj": traj}
+    (tmp_path / "act.json").write_text(json.dumps([session]))
+    table = import_files([tmp_path / "act.json"]).table
+    calls = read_calls(table)
+    assert [each.name for each in calls.calls] == ["find_user"]
+    assert calls.refused.tolist() == [True]
+    states = table.state.texts()
+    assert states[1] == "tool: Error: user not found"
+    assert states[2:] == ["user: API output: I am Ann.", "user: Error: you said?"]

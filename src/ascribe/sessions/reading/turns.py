@@ -5,13 +5,16 @@ In a team each speaker is an agent.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from ascribe.groups.responses import name_and_arguments
 from ascribe.sessions.messages import calls_of
 from ascribe.sessions.reading import items
 from ascribe.sessions.reading.chats import converted
 from ascribe.sessions.reading.names import worth
 from ascribe.sessions.reading.records import Message, Record, canonical, tool_call
+from ascribe.steps.strict_json import loads
 
 ALIASES = {
     **dict.fromkeys(("user", "human", "customer", "client", "instruction", "question"), "user"),
@@ -111,7 +114,33 @@ def messages_of(turns: Record) -> list[Message]:
     if {*roles} == {"user", "system"} and "system" in roles[roles.index("user") :]:
         # In dialogues with a system, what it says is the response.
         return [e | {"role": "assistant"} if e["role"] == "system" else e for e in messages]
-    return messages
+    return [*_with_written_calls(messages)]
+
+
+RETURNED = "API output: "
+"""What tau-bench writes before the result of a call."""
+
+
+def _with_written_calls(messages: Sequence[Message]) -> Iterator[Message]:
+    """The messages, with calls that end a text as ``Action:`` and JSON, and what they returned.
+
+    So tau-bench's agents ``act`` and ``react`` write them; ``respond`` is what they call a reply.
+    """
+    called = False
+    for message in messages:
+        text = message.get("content")
+        if called and message["role"] == "user" and isinstance(text, str):
+            message = {**message, "role": "tool", "content": text.removeprefix(RETURNED)}  # noqa: PLW2901
+        called = False
+        if message["role"] == "assistant" and isinstance(text, str) and "Action:" in text:
+            said, _, written = text.rpartition("Action:")
+            with suppress(ValueError):
+                name, arguments = name_and_arguments(loads(written))
+                called = name != "respond" and not message.get("tool_calls")
+        if called:
+            yield {**message, "content": said.strip(), "tool_calls": [tool_call(name, arguments)]}
+        else:
+            yield message
 
 
 def are_items(turns: Sequence[Any]) -> bool:
