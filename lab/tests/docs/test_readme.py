@@ -6,6 +6,7 @@ runs, word for word but for the folder; a call of ``ascribe``, which is parsed h
 where that is possible; or one of those in ``ELSEWHERE``.
 """
 
+import json
 import os
 import re
 import shlex
@@ -132,7 +133,12 @@ def test_the_way_with_a_real_model(tmp_path: Path) -> None:
         # An untrained model leaves warnings for check to find, and it says so by its exit code.
         run(["ascribe", *arguments], tmp_path, allowed=(0, 1) if arguments[0] == "check" else (0,))
     assert_played(tmp_path / "rollouts.parquet", 4)
-    assert (tmp_path / "report.html").stat().st_size > 5e5
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)
+    assert data, "the page holds its answers"
+    happened = json.loads(data[1])["answers"]["happened"]
+    assert (happened["sessions"], happened["tasks"]) == (4, 2)
+    assert "4 attempts at 2 tasks" in happened["sentence"]
 
 
 @pytest.mark.nightly

@@ -209,9 +209,9 @@ def _against_equal_returns(counts: Mapping[str, int], things: str) -> str:
     """Advice for the outcome that more than half of what is counted have, if there is one."""
     outcome = max(counts, key=lambda name: counts[name])
     advice = {
-        "all fail": "always fail: choose easier ones, warm up first, allow more turns, or sample "
-        "more trajectories of each.",
-        "all succeed": "always succeed: choose harder ones, or fewer of the easy ones.",
+        "all fail": "always fail: replace them by tasks that are won at times, warm up first, "
+        "allow more turns, or sample more trajectories of each.",
+        "all succeed": "always succeed: replace them by tasks that are lost at times.",
         "returns differ": "have better and worse trajectories, but all that came to the same state "
         "ended alike: sample more trajectories of each.",
     }.get(outcome)
@@ -350,9 +350,9 @@ def _about_tasks(facts: Facts) -> Iterator[Finding]:
         ),
         "If some of them succeeded and others failed, check what is written to the column reward. "
         + (
-            "Otherwise choose harder tasks."
+            "Otherwise choose tasks that are lost at times."
             if facts.everything["success"] == 1
-            else "Otherwise warm up first, choose easier tasks, or allow more turns."
+            else "Otherwise warm up first, choose tasks that are won at times, or allow more turns."
         ),
     )
 
@@ -363,8 +363,8 @@ def _about_success(facts: Facts) -> Iterator[Finding]:
             "nothing_succeeds",
             Level.BAD,
             "No episode of any task succeeds.",
-            "There is nothing to learn from until some do: warm up first, choose easier tasks, or "
-            "allow more turns.",
+            "There is nothing to learn from until some do: warm up first, choose tasks that are "
+            "won at times, or allow more turns.",
         )
     counts = {outcome: facts.groups_with(outcome) for outcome in EQUAL}
     share = sum(counts.values()) / facts.task_groups
