@@ -219,10 +219,11 @@ class Decision:
     @property
     def within(self) -> str:
         """What the difference of an event compares, in words."""
-        if self.kind == FORK or self.across:
-            return ""
-        apart = ", after subtracting how the versions differ" if self.versions > 1 else ""
-        return f" at the same task{apart}"
+        where = "" if self.kind == FORK or self.across else " at the same task"
+        where += (
+            ", after subtracting how the versions differ" if where and self.versions > 1 else ""
+        )
+        return where + (" beside what was found before" if self.beside else "")
 
     @property
     def how_sure(self) -> str:
@@ -230,7 +231,6 @@ class Decision:
         points = " points" if self.binary else ""
         size, low, high = (signed(value, points=self.binary) for value in self.told)
         points += self.within
-        points += " beside what was found before" if self.beside else ""
         size = f"{size}{points}, 90 % interval {low} to {high}"
         equal = ""
         if self.equal:

@@ -300,7 +300,7 @@ def _sentence(whole: Plain, versions: Sequence[Plain], sessions: Played, crashed
         text += (
             f" {count:,} of them {'crashed' if crashed >= count else 'ended'} without a response"
         )
-        text += " and count as lost" * (not graded and not wrote.any())
+        text += f" and count{'s' * (count == 1)} as lost" * (not graded and not wrote.any())
         mean = amount(float(rest.mean()), share=not graded) if rest.size else ""
         text += (
             f"; the other {rest.size:,} {'earned' if graded else 'won'} {mean}." if mean else "."

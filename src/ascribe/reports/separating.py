@@ -54,7 +54,7 @@ def chosen(found: Decisions, credited: Credited, also: Decision | None = None) -
     """What is certain, the strongest hints, and what may be a sign; nothing twice."""
     tested = [each for each in found.decisions if not math.isnan(each.p)]
     once = [each for each in tested if each is also or not _repeated(each, tested, credited)]
-    certain = [each for each in once if each.certain][:MOST_ROWS]
+    certain = sorted((e for e in once if e.certain), key=lambda e: not _agrees(e))[:MOST_ROWS]
     signs = [each for each in once if each.doubt and each.p <= LEVEL and not each.across]
     # What versions earn is subtracted, so that the rest may contradict the shares beside it.
     hints = [e for e in once if not e.certain and e not in signs and _agrees(e)]
