@@ -90,7 +90,7 @@ def test_a_run_s_folder_is_drawn(tmp_path: Path) -> None:
     assert data["recipe"] == "grpo"
     drawn = {name.removeprefix("run_") for name in data["figures"] if name.startswith("run_")}
     assert drawn == {
-        *("success", "signal", "row_mix", "matched_pairs", "mean_group_size", "entropy"),
+        *("success", "signal", "entropy"),
         "response_tokens",
     }
     assert [row["held_out"] for row in data["tables"]["run"]] == [0.25, 0.75]

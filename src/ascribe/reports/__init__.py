@@ -91,7 +91,7 @@ class Picture:
         """Every table, by name."""
         tables = {"verdict": self.verdict.rows(), **self.facts.tables}
         if self.comparison is not None:
-            tables |= {"signs": self.comparison.signs, "changed": self.comparison.changed}
+            tables["signs"] = self.comparison.signs
         if self.run is not None:
             tables["run"] = self.run.rows
         return {name: safe(rows, sys.maxsize) for name, rows in tables.items()}

@@ -12,16 +12,15 @@ from ascribe.estimators import Recipe
 from ascribe.estimators.assign import assign
 from ascribe.estimators.credit import Credit
 from ascribe.estimators.diagnostics import Diagnosis, diagnose
-from ascribe.groups.events import Calls, read_calls, reported
+from ascribe.groups.events import Calls, read_calls
 from ascribe.groups.exact import exact
-from ascribe.groups.responses import readable
 from ascribe.reports.reading import Batch, refused
-from ascribe.reports.text import shortened, unique
-from ascribe.sessions import text_of
+from ascribe.reports.text import unique
+from ascribe.sessions.messages import errors_at_end
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Floats, Ints, Objects
 from ascribe.steps.check import Arranged, CheckReport, arrange, join_reports
-from ascribe.steps.problems import Severity, TableError, one_line
+from ascribe.steps.problems import Severity, TableError
 from ascribe.steps.returns import episode_outcome
 from ascribe.steps.strict_json import loads
 from ascribe.steps.table import Coded, StepTable
@@ -31,8 +30,6 @@ NAMES = ("group", "trajectory", "corrects")
 CARRIED = ("won", "trained", "finish", "rewritten")
 """What a batch may tell of its steps besides the table."""
 SIGNS = ("negative", "no credit", "positive")
-MOST_STEPS = 50
-"""Changed steps that are listed."""
 
 Plain = dict[str, Any]
 
@@ -187,23 +184,10 @@ def calls_of(credited: Credited, batches: Sequence[Batch]) -> Calls:
         own = last[credited.batch[steps.rows[last]] == number]
         texts = each.carried["messages"].take(each.rows[credited.row[steps.rows[own]]])
         for place, text in zip(own.tolist(), texts.to_pylist(), strict=True):
-            if errors := _last_errors(loads(text or "[]")):
+            if errors := errors_at_end(loads(text or "[]")):
                 at = slice(*np.searchsorted(calls.place, [place, place + 1]))
                 refused[at] |= errors if len(errors) == refused[at].size else any(errors)
     return replace(calls, refused=refused, again=calls.again & ~refused)
-
-
-def _last_errors(messages: Sequence[Plain]) -> list[bool]:
-    """Whether each result after the last response reports an error, in the order of its calls."""
-    roles = [each["role"] for each in messages]
-    if "tool" not in roles or "assistant" not in roles:
-        return []
-    response = len(roles) - 1 - roles[::-1].index("assistant")
-    calls = messages[response].get("tool_calls") or []
-    order = {str(each.get("id")): place for place, each in enumerate(calls)}
-    after = [each for each in messages[response:] if each["role"] == "tool"]
-    after.sort(key=lambda each: order.get(str(each.get("tool_call_id")), 0))
-    return [any(reported(f"tool: {text_of(each.get('content'))}")) for each in after]
 
 
 def credit_versions(
@@ -298,14 +282,11 @@ class RecipeComparison:
         first: name of the first recipe.
         second: name of the second recipe.
         signs: counts and shares of steps by both signs.
-        changed: the steps that went from negative to positive or back, the largest changes first,
-            in units of the root mean square of each credit.
     """
 
     first: str
     second: str
     signs: list[Plain]
-    changed: list[Plain]
 
     def sentence(self) -> str:
         """What changed, in words."""
@@ -330,9 +311,6 @@ def two_recipes(one: Credited, other: Credited) -> RecipeComparison:
     first, second = one.credit.advantage[rows], other.credit.advantage[rows]
     pair = 3 * (np.sign(first) + 1) + np.sign(second) + 1
     counts = np.bincount(pair.astype(np.int64), minlength=9).tolist()
-    change = second / _rms(second) - first / _rms(first)
-    flipped = np.flatnonzero(first * second < 0)
-    order = flipped[np.argsort(-np.abs(change[flipped]), kind="stable")][:MOST_STEPS]
     return RecipeComparison(
         one.recipe.name,
         other_name(one.recipe, other.recipe),
@@ -345,35 +323,7 @@ def two_recipes(one: Credited, other: Credited) -> RecipeComparison:
             }
             for number, count in enumerate(counts)
         ],
-        changed=[
-            {
-                **place_of(one.table, int(rows[index])),
-                "first": _short(first[index]),
-                "second": _short(second[index]),
-                "change": _short(change[index]),
-            }
-            for index in order
-        ],
     )
-
-
-def _rms(values: Floats) -> float:
-    return float(np.sqrt(np.mean(values * values))) or 1.0
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")
-
-
-def place_of(table: StepTable, row: int) -> Plain:
-    """Where a step is, in the names that the browser shows, and its action."""
-    action = table.action.codes[row]
-    return {
-        "group": one_line(table.group.values[table.group.codes[row]], 200),
-        "trajectory": one_line(table.trajectory.values[table.trajectory.codes[row]], 200),
-        "step": int(table.step[row]),
-        "action": None if action < 0 else shortened(readable(table.action.values[action]), 160),
-    }
 
 
 def other_name(first: Recipe, second: Recipe) -> str:

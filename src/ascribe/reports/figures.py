@@ -23,16 +23,12 @@ MEANINGS = {
     "#2878b5": ("credited", "returns differ", "steps with a signal"),
     "#b5629a": ("zero variance", "groups with equal returns"),
     "#c987b3": ("of those, expected by chance",),
-    "#b98500": (
-        *("singleton", "steps alone in their state"),
-        *("state groups with one step", "alone in their cluster"),
-    ),
+    "#b98500": (*("singleton", "steps alone in their state", "state groups with one step"),),
     "#00876a": ("success",),
     "#6aa84f": ("held-out tasks won",),
     "#808080": ("group of one",),
     "#8a94a6": ("missing state",),
-    "#4d7f8f": ("same action", "credited by same-action peers"),
-    "#7fb0bd": ("credited by leave-one-out",),
+    "#4d7f8f": ("same action",),
     "#a0704a": ("truncated", "responses cut by a limit"),
     "#5b5fc7": ("revisit",),
     "#8f8f2e": ("counterfactual",),
@@ -59,24 +55,9 @@ RUN_SHARES = {
         "Signal of the run",
         "Shares of steps, of state groups and of responses in each iteration.",
     ),
-    "row_mix": (
-        {
-            "pace": "credited by same-action peers",
-            "leave_one_out": "credited by leave-one-out",
-            "singleton": "alone in their cluster",
-        },
-        "Row mix of the run",
-        "What BiPACE compares steps with: peers that did the same, all others of the cluster, or "
-        "nothing.",
-    ),
 }
 """Figures of several shares of a run: columns with their labels, title and caption."""
 RUN_LINES = {
-    "matched_pairs": (
-        "Pairs of steps to compare",
-        "Pairs of steps in one state group. Without any, no step is compared by its state.",
-    ),
-    "mean_group_size": ("Steps of a state group", "Mean number of steps in a state group."),
     "entropy": (
         "Entropy",
         "Entropy of the policy's next token. Near 0, its samples no longer differ.",

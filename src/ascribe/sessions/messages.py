@@ -13,6 +13,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from ascribe.groups.events import reported
 from ascribe.groups.responses import (
     ARGUMENTS,
     all_calls,
@@ -325,3 +326,16 @@ def split_content(content: Any) -> tuple[str, str]:
                 f"part {place} of the content is {shown!r}, which is not read", hint=ADVICE
             )
     return "\n".join(texts), "\n".join(thoughts)
+
+
+def errors_at_end(messages: Sequence[Message]) -> list[bool]:
+    """Whether each result after the last response reports an error, in the order of its calls."""
+    roles = [each["role"] for each in messages]
+    if "tool" not in roles or "assistant" not in roles:
+        return []
+    response = len(roles) - 1 - roles[::-1].index("assistant")
+    calls = messages[response].get("tool_calls") or []
+    order = {str(each.get("id")): place for place, each in enumerate(calls)}
+    after = [each for each in messages[response:] if each["role"] == "tool"]
+    after.sort(key=lambda each: order.get(str(each.get("tool_call_id")), 0))
+    return [any(reported(f"tool: {text_of(each.get('content'))}")) for each in after]

@@ -36,7 +36,5 @@ function comparison() {
   if (!data.comparison) return;
   // The recipes give two columns their names.
   const { first, second, sentence: words } = data.comparison;
-  const link = ({ trajectory, step }) => (typeof step === "number" ? sessionLink(trajectory, step) : null);
-  put("comparison", el("h3", {}, "Two recipes"), el("p", {}, words), table(data.tables.signs, "signs", { first, second }),
-    el("details", {}, el("summary", {}, "Largest changes of sign"), table(data.tables.changed, "changed", { first, second }, link)));
+  put("comparison", el("h3", {}, "Two recipes"), el("p", {}, words), table(data.tables.signs, "signs", { first, second }));
 }
