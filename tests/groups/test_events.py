@@ -79,6 +79,8 @@ def test_commands_have_a_verb_and_an_object() -> None:
     assert [each.arguments for each in calls.calls] == ["* FROM t", "to hall"]
     prose = [f"word{k} and more" for k in range(101)]
     assert not read_calls(table([said(*prose)])).calls, "the first words of messages are no tools"
+    spoken = [said("Assistant:<thought> I look", "Assistant: go", "go on")]
+    assert list(read_calls(table(spoken)).tools) == ["go"], "who speaks is no tool"
     slips = [said(*["go on"] * 2000, *prose)]
     assert "go" in read_calls(table(slips)).tools, "a few slips are no messages"
 

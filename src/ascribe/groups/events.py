@@ -52,6 +52,8 @@ TOLD = ("user: ", "system: ", "developer: ", "demonstration: ")
 MOST_VERBS, COMMANDS = 100, 0.95
 """Actions without calls are commands if there are at most so many first words, or if so many that
 recur begin at least this share of the actions: a few slips of a model make no prose."""
+SPEAKER = re.compile(r"\S*:(?:\s|$)|\s|(?:assistant|agent|ai):", re.IGNORECASE)
+"""What a text begins with that says who speaks, and is no command."""
 MOST_ERRORS = 8
 """Errors of a session are counted up to this number."""
 SHORT = 20
@@ -210,7 +212,7 @@ def generated(call: Call) -> list[str]:
 def _command(text: str) -> tuple[Call, ...]:
     """The first word and the rest of a text; none if it begins with the name of a speaker."""
     verb, _, rest = (tag_body(text) or "").partition(" ")
-    return (Call(verb.lower(), rest),) if verb and not verb.split()[0].endswith(":") else ()
+    return (Call(verb.lower(), rest),) if verb and not SPEAKER.match(verb) else ()
 
 
 def are_commands(uses: Collection[int]) -> bool:
