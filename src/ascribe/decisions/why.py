@@ -183,8 +183,8 @@ class Reasons:
         said += f"same situation {self._share(others)}"
         rest = np.setdiff1d(others, alike)
         if self._agree(alike, rest, best=best):
-            did = f": the {alike.size:,} that did the same {self._amount(alike)}"
-            said += f"{did}, the other {rest.size:,} {self._amount(rest)}"
+            did = f": the {alike.size:,} that did the same {self._share(alike)}"
+            said += f"{did}, the other {rest.size:,} {self._share(rest)}"
         return said
 
     def _ended(self, session: int) -> str:
