@@ -5,7 +5,8 @@
 makes an environment in FOLDER for each engine and set of extras, or takes the one that is there;
 with EXTRAS, such as ``trl,maths``, for those alone.
 PyTorch comes first, in its build for the CPU of ``scripts/locks``: if the index has none, name a
-place that has it by PIP_FIND_LINKS. vLLM is left out: a dry run does not need it. It needs uv, a network, 10 GB, and for ALFWorld a C++ compiler.
+place that has it by PIP_FIND_LINKS. vLLM is left out, for a dry run does not need it. The script
+needs uv, a network, 10 GB, and for ALFWorld a C++ compiler.
 """
 
 import os
