@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import ascribe
+from ascribe.steps import hints
 
 sys.path.insert(0, str(Path(__file__).parent / "ext"))
 
@@ -30,7 +31,7 @@ exclude_patterns = ["_build", "ext"]
 
 myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3
-html_baseurl = "https://ascribe-rl.readthedocs.io/en/latest/"
+html_baseurl = f"{hints.DOCS}/" if hints.PUBLISHED else ""
 myst_html_meta = {  # what a link to a page shows elsewhere
     "description": "Step-level credit for reinforcement learning of LLM agents",
     "property=og:title": "Ascribe: which step earned the reward?",

@@ -36,5 +36,8 @@ HYPOTHESIS_PROFILE=nightly run full -m "not nightly" tests lab/tests
 scripts/make_env.sh "$folder/library" dev && "$folder/library/bin/python" -m pip uninstall --yes ascribe-lab
 run library -m "not nightly" tests
 
+echo "== the papers' files, each installed as its page says"
+"$folder/full/bin/python" scripts/paper_installs.py "$folder/papers" || failed+=" papers"
+
 echo "failed:${failed:- nothing}"
 [ -z "$failed" ]

@@ -89,7 +89,24 @@ def test_links_to_files_lead_somewhere(name: str) -> None:
         assert ((ROOT / name).parent / target).is_file(), target
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("docs/")])
+SITE = [name for name in NAMES if name.startswith("docs/")]
+
+
+def test_the_site_is_small() -> None:
+    assert len(SITE) <= 60
+    assert sum(len(text(name).split()) for name in SITE) <= 55_000
+    entries = text("docs/index.md").split("```{toctree}\n:hidden:\n")[1].split("```")[0]
+    assert len(entries.split()) <= 12
+
+
+@pytest.mark.parametrize("name", SITE)
+def test_a_page_begins_with_its_readers(name: str) -> None:
+    title, _, first = text(name).split("\n")[:3]
+    assert title.startswith("# ")
+    assert re.match("For (people|those|whoever|everyone|engineers) ?", first), first
+
+
+@pytest.mark.parametrize("name", SITE)
 def test_a_page_installs_from_a_clone_and_the_site_by_name(name: str) -> None:
     lines = install_lines.COMMAND.findall(text(name))
     assert [line for line in lines if re.search("ascribe-(rl|lab)|-e |--editable", line)] == []

@@ -15,7 +15,7 @@ DISTRIBUTION = "ascribe-rl"
 """The name of the package for pip; the module and the command are called ``ascribe``."""
 
 DOCS = "https://ascribe-rl.readthedocs.io/en/latest"
-"""Where the pages of ``docs`` are published with a release: the address in ``pyproject.toml``."""
+"""Where the pages of ``docs`` will be published with a release; until then nothing names it."""
 
 PUBLISHED = False
 """Whether the pages and the packages are published.
