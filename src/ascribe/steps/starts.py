@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from operator import eq
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -83,11 +82,8 @@ class Starts:
         return f"words in common: attempts at one task {self.within:.2f}, {between}"
 
 
-_STARTS: WeakKeyDictionary[StepTable, Starts] = WeakKeyDictionary()
-
-
 def compare_starts(table: StepTable, rows: Ints, group_of: Ints, groups: int) -> Starts:
-    """Compare the first states of the attempts in each group; computed once for each table.
+    """Compare the first states of the attempts in each group.
 
     Args:
         table: the steps.
@@ -95,12 +91,6 @@ def compare_starts(table: StepTable, rows: Ints, group_of: Ints, groups: int) ->
         group_of: the group of each attempt.
         groups: how many groups there are.
     """
-    if table not in _STARTS:
-        _STARTS[table] = _compare(table, rows, group_of, groups)
-    return _STARTS[table]
-
-
-def _compare(table: StepTable, rows: Ints, group_of: Ints, groups: int) -> Starts:
     start = table.state.codes[rows]
     # An attempt without a state, such as one without a response, says nothing.
     known = np.flatnonzero(start >= 0)
