@@ -9,9 +9,10 @@ knows: the column ``task`` says it.
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from functools import cache, partial
+from itertools import chain, combinations, islice
 from operator import eq
 
 import numpy as np
@@ -108,8 +109,9 @@ def compare_starts(table: StepTable, rows: Ints, group_of: Ints, groups: int) ->
     texts = {int(code): str(table.state.values[code]) for code in np.unique(start)}
     codes: dict[str, int] = {}
     stable = np.full(table.state.values.size, -1, dtype=np.int64)
+    remove = cache(_removed)  # most texts share most of their lines
     for code, text in texts.items():
-        stable[code] = codes.setdefault(without_ids(text), len(codes))
+        stable[code] = codes.setdefault(without_ids(text, remove), len(codes))
     task = stable[start]
     same = segments.constant(task.astype(np.float64), of, groups)
     unstable = (~alike & same) | _same_but_for_an_id(task, start, of, size)
@@ -130,10 +132,16 @@ def compare_starts(table: StepTable, rows: Ints, group_of: Ints, groups: int) ->
     return Starts(may, unstable, reworded, mixed & ~may, named, *measured, example)
 
 
-def without_ids(text: str) -> str:
-    """The text without paths, dates, times and ids; all of it if hardly more is there."""
-    stable = UNSTABLE.sub("\0", text)
-    return stable if sum(map(str.isalpha, stable)) >= 8 else text
+_removed = partial(UNSTABLE.sub, "\0")
+
+
+def without_ids(text: str, remove: Callable[[str], str] = _removed) -> str:
+    """The text without paths, dates, times and ids; all of it if hardly more is there.
+
+    ``remove`` does so for a line.
+    """
+    stable = "\n".join(map(remove, text.split("\n")))
+    return stable if len(list(islice(filter(str.isalpha, stable), 8))) == 8 else text
 
 
 def _same_but_for_an_id(task: Ints, start: Ints, of: Ints, size: Ints) -> Bools:
@@ -176,7 +184,10 @@ class _Words:
             shown.append(task[order[places]].tolist() if end > begin else [])
         self.shown = shown
         kept = {text for group in shown for text in group}
-        self.sequences = {text: WORD.findall(texts[text].lower()) for text in kept}
+        words_of = cache(lambda line: WORD.findall(line.lower()))
+        self.sequences: dict[int, list[str]] = {
+            text: [*chain.from_iterable(map(words_of, texts[text].split("\n")))] for text in kept
+        }
         self.words = {text: frozenset(words) for text, words in self.sequences.items()}
         counts = Counter(
             word
