@@ -85,7 +85,7 @@ class Coded(Brief):
 
     def texts(self) -> list[str | None]:
         """The text of every row, ``None`` where missing."""
-        return list(np.append(self.values, np.array([None], dtype=object))[self.codes])
+        return [None if code < 0 else self.values[code] for code in self.codes.tolist()]
 
     def __len__(self) -> int:
         return int(self.codes.size)
