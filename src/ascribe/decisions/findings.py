@@ -75,7 +75,7 @@ class Columns:
 
     def sums(self, values: Floats) -> Floats:
         """The values of the sessions that have each event, added up."""
-        sums: Floats = np.add.reduceat(values[self.session], self.starts, axis=0)
+        sums: Floats = np.add.reduceat(values.take(self.session, 0, mode="clip"), self.starts)
         return sums
 
     def squares(self, model: NullModel, weight: Floats) -> Floats:

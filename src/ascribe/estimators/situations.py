@@ -16,7 +16,7 @@ from ascribe.steps.arrays import Ints
 from ascribe.steps.check import arrange
 from ascribe.steps.discount import USUAL, Discount, propose_discount
 from ascribe.steps.problems import counted
-from ascribe.steps.table import Coded, StepTable
+from ascribe.steps.table import Coded, StepTable, once
 
 States = Literal["recur", "recur under a key", "do not recur"]
 Range = tuple[int, float]
@@ -142,6 +142,7 @@ class Placed:
         return (row,) if gamma is None else (row, self.discount.compared(gamma))
 
 
+@once
 def place(table: StepTable) -> Placed:
     """The row of a table.
 

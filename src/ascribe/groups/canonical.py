@@ -132,13 +132,15 @@ def _around(shown: str, after: str) -> str:
 
 def sorted_lists(text: str) -> str:
     """The text with the items of the lists in its sentences in rising order."""
-    lines = text.split("\n")
-    for number, line in enumerate(lines):
-        if ENDED.search(line):
-            lines[number] = " ".join(map(_sorted_items, SENTENCE.split(line)))
-        else:
-            lines[number] = _sorted_items(line)
-    return "\n".join(lines)
+    return "\n".join(map(_sorted_line, text.split("\n")))
+
+
+@lru_cache(maxsize=1024)  # as of a system prompt in many texts
+def _sorted_line(line: str) -> str:
+    """The line with the items of the lists in its sentences in rising order."""
+    if not ENDED.search(line):
+        return _sorted_items(line)
+    return " ".join(map(_sorted_items, SENTENCE.split(line)))
 
 
 def _sorted_items(line: str) -> str:

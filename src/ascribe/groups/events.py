@@ -30,7 +30,7 @@ from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Brief, Floats, Ints, Objects
 from ascribe.steps.check import arrange
 from ascribe.steps.strict_json import loads
-from ascribe.steps.table import Coded, StepTable
+from ascribe.steps.table import Coded, StepTable, once
 
 ERROR = re.compile(
     r"(?:\w+: )?\W{0,3}(?:\w{0,40}(?:error|exception)\b|traceback|fatal\b|failed\b|invalid\b"
@@ -134,6 +134,7 @@ class Written(NamedTuple):
     kind: int
 
 
+@once
 def read_calls(table: StepTable) -> Calls:
     """The calls of a table.
 

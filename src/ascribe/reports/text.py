@@ -26,7 +26,8 @@ class _Shown(dict[int, str]):
 
 
 _SHOWN = _Shown()
-_PLAIN = re.compile(r"[\n\t -~]*")
+# Characters that ``_SHOWN`` leaves as they are, and most texts are made of.
+_PLAIN = re.compile("[\n\t -~\xa0-\xac\xae-\u02ff\u2010-\u2027\u202f-\u205e\u2190-\u23ff]*")
 
 
 def visible(text: str) -> str:

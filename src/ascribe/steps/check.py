@@ -14,7 +14,7 @@ from ascribe.steps.arrays import Bools, Brief, Floats, Ints
 from ascribe.steps.problems import Problem, ProblemKind, Severity, TableError, counted
 from ascribe.steps.returns import episode_outcome
 from ascribe.steps.starts import Starts, compare_starts
-from ascribe.steps.table import INPUT_COLUMNS, MISSING_STEP, Coded, StepTable
+from ascribe.steps.table import INPUT_COLUMNS, MISSING_STEP, Coded, StepTable, once
 
 FATAL = Severity.FATAL
 LARGEST_REWARD = 1e100
@@ -132,6 +132,7 @@ def _arrange(table: StepTable) -> Arranged | None:
     )
 
 
+@once
 def starts_of(table: StepTable) -> Starts:
     """Whether the attempts of each group may be compared; groups as ``arrange`` numbers them."""
     steps = arrange(table)

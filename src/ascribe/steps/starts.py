@@ -9,11 +9,11 @@ knows: the column ``task`` says it.
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from functools import cache, partial
+from itertools import chain, combinations, islice
 from operator import eq
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -83,11 +83,8 @@ class Starts:
         return f"words in common: attempts at one task {self.within:.2f}, {between}"
 
 
-_STARTS: WeakKeyDictionary[StepTable, Starts] = WeakKeyDictionary()
-
-
 def compare_starts(table: StepTable, rows: Ints, group_of: Ints, groups: int) -> Starts:
-    """Compare the first states of the attempts in each group; computed once for each table.
+    """Compare the first states of the attempts in each group.
 
     Args:
         table: the steps.
@@ -95,12 +92,6 @@ def compare_starts(table: StepTable, rows: Ints, group_of: Ints, groups: int) ->
         group_of: the group of each attempt.
         groups: how many groups there are.
     """
-    if table not in _STARTS:
-        _STARTS[table] = _compare(table, rows, group_of, groups)
-    return _STARTS[table]
-
-
-def _compare(table: StepTable, rows: Ints, group_of: Ints, groups: int) -> Starts:
     start = table.state.codes[rows]
     # An attempt without a state, such as one without a response, says nothing.
     known = np.flatnonzero(start >= 0)
@@ -118,8 +109,9 @@ def _compare(table: StepTable, rows: Ints, group_of: Ints, groups: int) -> Start
     texts = {int(code): str(table.state.values[code]) for code in np.unique(start)}
     codes: dict[str, int] = {}
     stable = np.full(table.state.values.size, -1, dtype=np.int64)
+    remove = cache(_removed)  # most texts share most of their lines
     for code, text in texts.items():
-        stable[code] = codes.setdefault(without_ids(text), len(codes))
+        stable[code] = codes.setdefault(without_ids(text, remove), len(codes))
     task = stable[start]
     same = segments.constant(task.astype(np.float64), of, groups)
     unstable = (~alike & same) | _same_but_for_an_id(task, start, of, size)
@@ -140,10 +132,16 @@ def _compare(table: StepTable, rows: Ints, group_of: Ints, groups: int) -> Start
     return Starts(may, unstable, reworded, mixed & ~may, named, *measured, example)
 
 
-def without_ids(text: str) -> str:
-    """The text without paths, dates, times and ids; all of it if hardly more is there."""
-    stable = UNSTABLE.sub("\0", text)
-    return stable if sum(map(str.isalpha, stable)) >= 8 else text
+_removed = partial(UNSTABLE.sub, "\0")
+
+
+def without_ids(text: str, remove: Callable[[str], str] = _removed) -> str:
+    """The text without paths, dates, times and ids; all of it if hardly more is there.
+
+    ``remove`` does so for a line.
+    """
+    stable = "\n".join(map(remove, text.split("\n")))
+    return stable if len(list(islice(filter(str.isalpha, stable), 8))) == 8 else text
 
 
 def _same_but_for_an_id(task: Ints, start: Ints, of: Ints, size: Ints) -> Bools:
@@ -186,7 +184,10 @@ class _Words:
             shown.append(task[order[places]].tolist() if end > begin else [])
         self.shown = shown
         kept = {text for group in shown for text in group}
-        self.sequences = {text: WORD.findall(texts[text].lower()) for text in kept}
+        words_of = cache(lambda line: WORD.findall(line.lower()))
+        self.sequences: dict[int, list[str]] = {
+            text: [*chain.from_iterable(map(words_of, texts[text].split("\n")))] for text in kept
+        }
         self.words = {text: frozenset(words) for text, words in self.sequences.items()}
         counts = Counter(
             word

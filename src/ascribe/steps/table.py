@@ -6,8 +6,10 @@ one canonical order, so results do not depend on the row order.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import wraps
 from operator import lt
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -83,7 +85,7 @@ class Coded(Brief):
 
     def texts(self) -> list[str | None]:
         """The text of every row, ``None`` where missing."""
-        return list(np.append(self.values, np.array([None], dtype=object))[self.codes])
+        return [None if code < 0 else self.values[code] for code in self.codes.tolist()]
 
     def __len__(self) -> int:
         return int(self.codes.size)
@@ -257,6 +259,22 @@ class StepTable:
 
 Column: TypeAlias = Sequence[Any] | npt.NDArray[Any] | Coded
 """The values of one column, as Python, numpy or coded text."""
+
+
+Found = TypeVar("Found")
+
+
+def once(function: Callable[[StepTable], Found]) -> Callable[[StepTable], Found]:
+    """The function, computed once for each table, for as long as there is the table."""
+    known: WeakKeyDictionary[StepTable, Found] = WeakKeyDictionary()
+
+    @wraps(function)
+    def kept(table: StepTable) -> Found:
+        if table not in known:
+            known[table] = function(table)
+        return known[table]
+
+    return kept
 
 
 def read_columns(
