@@ -39,7 +39,7 @@ def card(answers: Plain) -> str:
     top, lines = _paragraph(head, MARGIN, top + 34, 20, most=2, font_weight="bold")
     parts += lines
     for row in separates["rows"][:MOST_FINDINGS]:
-        color = SOFT if row["hint"] else WON if row["difference"] > 0 else LOST
+        color = SOFT if not row["certain"] else WON if row["difference"] > 0 else LOST
         parts.append(f'<circle cx="{MARGIN + 8}" cy="{top + 4}" r="6" fill="{color}"/>')
         said = f"{row['sentence']} {row['sure']}"
         top, lines = _paragraph(said, MARGIN + 26, top + 10, 17, most=2)

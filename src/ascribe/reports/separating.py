@@ -28,13 +28,14 @@ ALIKE = 0.95
 def separates(found: Decisions, told: Sequence[Decision], credited: Credited) -> Plain:
     """Decisions that are told, in plain words."""
     rows = [row_of(each, credited) for each in told]
-    certain = sum(each.certain for each in told)
-    verbs = (
-        "won and attempts that lost" if found.binary else "earned more and those that earned less"
-    )
-    sentence = f"{counted(certain, 'difference')} between attempts that {verbs} "
-    sentence += f"{'is' if certain == 1 else 'are'} certain."
-    if not certain:
+    sure = [each for each in told if each.certain]
+    certain = sum(map(_agrees, sure))
+    verbs = ("won", "lost") if found.binary else ("earned more", "earned less")
+    sentence = f"{counted(certain, 'difference')} between attempts that {verbs[0]} and attempts "
+    sentence += f"that {verbs[1]} {'is' if certain == 1 else 'are'} certain."
+    if turned := len(sure) - certain:
+        sentence += f" {turned} more: at the same task the other way round than over all attempts."
+    if not sure:
         sentence = f"Nothing is certain yet{': these are hints' * bool(told)}."
         # The likeliest decision stands in the other sentence, unless it was left out on purpose.
         if not told and all(map(_agrees, found.decisions[:1])):
@@ -43,8 +44,8 @@ def separates(found: Decisions, told: Sequence[Decision], credited: Credited) ->
         "sentence": sentence,
         "advice": found.advice,
         "notes": list(found.notes),
-        "sure": bool(certain),
-        "needed": None if certain else needed(found, told),
+        "sure": bool(sure),
+        "needed": None if sure else needed(found, told),
         "rows": rows,
         "untested": found.untested,
     }
@@ -54,12 +55,13 @@ def chosen(found: Decisions, credited: Credited, also: Decision | None = None) -
     """What is certain, the strongest hints, and what may be a sign; nothing twice."""
     tested = [each for each in found.decisions if not math.isnan(each.p)]
     once = [each for each in tested if each is also or not _repeated(each, tested, credited)]
-    certain = sorted((e for e in once if e.certain), key=lambda e: not _agrees(e))[:MOST_ROWS]
+    certain = [e for e in once if e.certain and _agrees(e)][:MOST_ROWS]
+    turned = [e for e in once if e.certain and not _agrees(e)][:MOST_TASKS]
     signs = [each for each in once if each.doubt and each.p <= LEVEL and not each.across]
     # What versions earn is subtracted, so that the rest may contradict the shares beside it.
     hints = [e for e in once if not e.certain and e not in signs and _agrees(e)]
-    told = [*certain, *hints[:HINTS], *signs[:MOST_TASKS]]
-    return told if also is None or also in told else [*told, also]
+    told = [*certain, *hints[:HINTS], *turned, *signs[:MOST_TASKS]]
+    return told if also in (None, *told) else [*told, also]
 
 
 def _agrees(each: Decision) -> bool:
@@ -70,9 +72,8 @@ def _agrees(each: Decision) -> bool:
 def _repeated(each: Decision, all_: Sequence[Decision], credited: Credited) -> bool:
     """Whether another decision says the same of the same sessions, and more, or earlier."""
     for place, other in enumerate(all_):
-        if other is each:
-            continue
-        if {each.kind, other.kind} != {FORK, "event"} or not _same(each, other, credited):
+        kinds = {each.kind, other.kind}  # never of a decision and itself
+        if kinds != {FORK, "event"} or not _same(each, other, credited):
             continue
         wider = other.tasks > each.tasks
         if each.certain == other.certain:
@@ -112,7 +113,7 @@ def row_of(each: Decision, credited: Credited) -> Plain:
         "sentence": sentence_of(each),
         "sure": " ".join(sureness(each)),
         "certain": each.certain,
-        "hint": not each.certain,
+        "turned": not _agrees(each),
         "with": {"what": first.action, "sessions": first.sessions, "share": first.mean},
         "without": {"what": other.action, "sessions": other.sessions, "share": other.mean},
         "difference": difference,

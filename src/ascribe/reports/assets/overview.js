@@ -184,10 +184,10 @@ const pairLink = ([one, step], [two, other]) => `#pair/${[one, step, two, other]
 function showFindings() {
   const { sentence, advice, notes, needed, rows } = answers.separates;
   put("verdict", prose([sentence, needed, advice].filter(Boolean).join(" ")));
-  const certain = rows.filter((row) => row.certain), hints = rows.filter((row) => !row.certain);
+  const certain = rows.filter((row) => row.certain && !row.turned), hints = rows.filter((row) => !row.certain);
   const first = certain.length ? certain.slice(0, 5) : hints.slice(0, 3), rest = rows.filter((row) => !first.includes(row));
   const list = el("ul", { class: "separating" }, first.map(finding));
-  const more = rest.length ? button(`Show ${several(rest.length, rest.every((row) => row.hint) ? "hint" : "difference")} more`, () => {
+  const more = rest.length ? button(`Show ${several(rest.length, rest.every((row) => !row.certain) ? "hint" : "difference")} more`, () => {
     list.append(...rest.map(finding));
     list.children[first.length].querySelector("a, button, summary").focus();
     more.remove();
