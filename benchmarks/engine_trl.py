@@ -12,7 +12,8 @@ fingerprints. ``own_milliseconds`` is that time.
 ``paired_ratio`` is the CPU time of the one trainer over that of the other in the same round, as a
 median over rounds; ``paired_low`` and ``paired_high`` bound its 95 % bootstrap interval.
 ``null_ratio``, with its interval, is what comes out where both are TRL's: where it is far from 1,
-others kept the machine busy, and the paired ratio says as little. Weights are random: they cost
+others kept the machine busy, and the paired ratio says as little. A round has two iterations of
+each. ``--tiny`` takes a small model, in which our share is largest. Weights are random: they cost
 the same.
 """
 
@@ -53,15 +54,16 @@ SHARE, MILLISECONDS = 0.005, 5.0
 
 def main() -> None:
     """Measure and print."""
-    with common.Figures("engine_trl") as figures:
+    tiny = {"action": "store_true", "help": "a small model in place of SmolLM2's shape"}
+    with common.Figures("engine_trl", tiny=tiny) as figures:
         torch.set_num_threads(1)
         os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
-        cases = [("width 128, 4 layers", SMALL, 2, 1)]
-        if not figures.quick:
-            cases = [("width 128, 4 layers", SMALL, 4, 20)]
-            cases += [("SmolLM2-135M", common.SMOLLM2_SHAPE, 2, 2)]
-        for name, shape, turns, rounds in cases:
-            measure(figures, name, shape, turns, rounds)
+        if figures.quick:
+            measure(figures, "width 128, 4 layers", SMALL, 2, 1)
+        elif figures.options.tiny:
+            measure(figures, "width 128, 4 layers", SMALL, 4, 15)
+        else:
+            measure(figures, "SmolLM2-135M", common.SMOLLM2_SHAPE, 2, 15)
 
 
 def measure(

@@ -38,9 +38,9 @@ OWN, TIME = "time in Ascribe's code, share of a step", "time in Ascribe's code i
 SMALL = "about 300 short calls of numpy, which cost the same for a model of any size"
 PROMISES = (
     Promise(f"TRL, SmolLM2: {OWN}", "engine_trl", "SmolLM2.*", "own_share", "step", ends="share_"),
-    Promise(f"TRL, tiny model: {TIME}", "engine_trl", "width.*", "own_milliseconds", "-", SMALL),
+    Promise(f"TRL, tiny model: {TIME}", "engine_trl_tiny", ".*", "own_milliseconds", "-", SMALL),
     Promise(
-        *("TRL, tiny model: whole iteration", "engine_trl", "width.*", "paired_ratio"),
+        *("TRL, tiny model: whole iteration", "engine_trl_tiny", ".*", "paired_ratio"),
         *("TRL alone (TRL by itself: {})", "", "paired_", "null_ratio"),
     ),
     Promise(

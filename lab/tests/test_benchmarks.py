@@ -26,7 +26,7 @@ METRICS = {
     },
 }
 SCRIPTS = sorted({command.VARIANTS.get(name, (name,))[0] for name in command.names()})
-IN_CI = {"decisions", "pivots"}
+IN_CI = {"decisions", "gateway_log", "pivots"}
 """Quick cases that take a few seconds of CPU."""
 TESTED_ELSEWHERE = {"engine_verl": "lab/tests/train/test_verl_benchmark.py"}
 
