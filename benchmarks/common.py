@@ -1,6 +1,7 @@
 """Shared by benchmarks and studies: figures as JSON lines, timing, commands, and synthetic data."""
 
 import argparse
+import functools
 import itertools
 import json
 import math
@@ -268,6 +269,58 @@ def _time(work: Work) -> tuple[float, float]:
     wall, cpu = time.perf_counter(), time.process_time()
     work.run(value)
     return time.process_time() - cpu, time.perf_counter() - wall
+
+
+class OwnTime:
+    """Seconds inside functions of Ascribe, less those in the engine's that they call.
+
+    The innermost function that is watched has the time.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.seconds = 0.0
+        self._clock, self._inside, self._since = clock, [False], 0.0
+
+    def watched(self, work: Callable[..., Any], *, ours: bool) -> Callable[..., Any]:
+        """The function, with its time taken; ``ours`` says whose it is."""
+
+        @functools.wraps(work)
+        def run(*arguments: Any, **options: Any) -> Any:
+            self._note()
+            self._inside.append(ours)
+            try:
+                return work(*arguments, **options)
+            finally:
+                self._note()
+                self._inside.pop()
+
+        return run
+
+    def watch(self, owner: Any, names: Iterable[str], *, ours: bool) -> None:
+        """Watch these methods of a class, which are Ascribe's or the engine's."""
+        for name in names:
+            setattr(owner, name, self.watched(getattr(owner, name), ours=ours))
+
+    def watch_overrides(self, kind: type, base: type) -> None:
+        """Watch the methods of a class that a class of the engine has too, and the engine's."""
+        names = [
+            name
+            for name, value in vars(kind).items()
+            if not name.startswith("__") and callable(value) and hasattr(base, name)
+        ]
+        self.watch(kind, names, ours=True)
+        self.watch(base, names, ours=False)
+
+    def lap(self) -> float:
+        """Seconds since the last lap."""
+        seconds, self.seconds = self.seconds, 0.0
+        return seconds
+
+    def _note(self) -> None:
+        now = self._clock()
+        if self._inside[-1]:
+            self.seconds += now - self._since
+        self._since = now
 
 
 def peak_bytes(work: Work) -> int:

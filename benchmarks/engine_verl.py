@@ -9,16 +9,20 @@ verl, ascribe, and the reverse in every other step, so a machine that gets slowe
 for both. The first step warms up and does not count. Times are wall times of the trainer's process,
 which waits for the others.
 
+``own_share`` is the time inside Ascribe's functions over that of these phases, measured in the same
+run: in the trainer's process, with what it waits for in TransferQueue, and in the worker's.
+``own_milliseconds`` is that time; both with an interval over runs.
+
 ``step_ratio`` is the time of ``old_log_prob``, ``adv`` and ``update_actor`` in the one way over
 that in the other, run beside run, as a median; ``ratio_low`` and ``ratio_high`` bound its 95 %
 bootstrap interval. The update is the same computation on the same rows in both ways, so both get
 the mean of all updates of the step. ``paired_ratio``, with its own interval, gives each way its own
 updates, and so counts what it costs that fingerprints and texts are read with the rows there too.
-``null_ratio`` is the second run of verl's way over the first: where it is far from 1, others kept
-the machine busy, and the ratios say as little. ``extra_milliseconds`` is the difference that makes
-``step_ratio``, by step and by row. Not counted on either side are generation (in which Ascribe's
-agent loop adds the texts of steps to its rows), the making of the batch, ``update_weights``, and
-the metrics of the step.
+``null_ratio``, with its interval, is the second run of verl's way over the first: where it is far
+from 1, others kept the machine busy, and the ratios say as little. ``extra_milliseconds`` is the
+difference that makes ``step_ratio``, by step and by row. Not counted on either side are generation
+(in which Ascribe's agent loop adds the texts of steps to its rows), the making of the batch,
+``update_weights``, and the metrics of the step.
 
 In the case ``episodes`` a row is a whole episode (``update.layout: trajectory``), and the same
 episodes are learned from as step rows too, in every other step. ``token_ratio`` is tokens of step
@@ -28,10 +32,11 @@ difference of an advantage by ``gigpo``. The model has four layers of width 128:
 so many tokens would take hours on a CPU.
 
 Needs the environment of ``scripts/make_env.sh FOLDER verl-cpu``. ``--cases`` chooses among
-``steps``, ``plain`` (without fingerprints) and ``episodes``. In the first two ``--model FOLDER``
-takes another model than SmolLM2-135M. ``--steps N`` counts so many steps; without it two, of whole
-episodes eight. The quick case is a model of two layers, in which fixed costs are most of the step;
-it takes some minutes, which verl needs to start.
+``steps``, ``plain`` (without fingerprints), ``episodes`` and ``tiny``: a model of two layers, in
+which fixed costs are most of the step. In the first two ``--model FOLDER`` takes another model than
+SmolLM2-135M. ``--steps N`` counts so many steps, each with two runs of either way; without it two,
+of whole episodes eight, of the tiny model 15. The quick cases have the tiny model; they take some
+minutes, which verl needs to start.
 """
 
 import os
@@ -54,6 +59,9 @@ PHASES = ("old_log_prob", "adv", "update_actor")
 GROUPS, SIZE = 2, 4
 TURNS, CONTEXT = 6, 1024
 """Of whole episodes."""
+SHARE, MILLISECONDS = 0.005, 5.0
+"""The most of our own: of a step of SmolLM2, and in one of the tiny model."""
+TINY = "2 layers of width 64"
 
 common.PACKAGES = (
     *("ascribe-rl", "numpy", "torch", "transformers"),
@@ -92,7 +100,7 @@ def main() -> None:
         "steps": {"type": int},
         "cases": {
             "nargs": "+",
-            "choices": ("steps", "plain", "episodes"),
+            "choices": ("steps", "plain", "episodes", "tiny"),
             "default": ["steps", "plain"],
         },
     }
@@ -108,9 +116,12 @@ def main() -> None:
         if options.model is not None:
             path = options.model.absolute()
             case = replace(case, name=path.name, model=str(path), layer=-1)
-        elif figures.quick:
+        elif figures.quick or "tiny" in options.cases:
             model = str(tiny.write_textcraft(folder / "tiny"))
-            case = replace(case, name="2 layers of width 64", model=model, layer=-1, turns=4)
+            case = replace(case, name=TINY, model=model, layer=-1, turns=4)
+        if "tiny" in options.cases:
+            count = 2 if figures.quick else 15
+            measure(figures, replace(case, steps=options.steps or count), folder / "steps")
         if "steps" in options.cases:
             measure(figures, case, folder / "steps")
         if "plain" in options.cases:
@@ -159,8 +170,17 @@ def measure(figures: common.Figures, case: Case, folder: Path) -> None:
         name, "paired_ratio", common.median_interval(paired), "ratio", "lower", ends="paired_"
     )
     verls = [[whole(line) for line in step if line["way"] == "verl"] for step in steps]
-    null = [second / first for first, second in verls]
-    figures.emit(name, "null_ratio", float(np.median(null)), "ratio", "lower")
+    null = common.median_interval(np.array([second / first for first, second in verls]))
+    figures.emit_interval(name, "null_ratio", null, "ratio", "lower", ends="null_")
+    runs = [(line["own"], whole(line)) for line in lines if line["way"] == "ascribe"]
+    own, seconds = np.array(runs).T
+    goal = SHARE if case.model == "smollm2" else None
+    share = common.median_interval(own / seconds)
+    figures.emit_interval(name, "own_share", share, "ratio", "lower", goal, ends="share_")
+    goal = MILLISECONDS if case.name == TINY else None
+    spent = common.median_interval(own * 1e3)
+    figures.emit_interval(name, "own_milliseconds", spent, "ms", "lower", goal)
+    figures.emit(name, "runs", len(runs), "runs", "higher")
 
     for phase in PHASES:
         for way in ("verl", "ascribe"):

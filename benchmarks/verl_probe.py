@@ -6,7 +6,8 @@
 In the way ``verl`` the trainer's own methods are those of verl, with its estimator ``grpo``, rows
 carry no steps, and no fingerprints are asked for. In the way ``ascribe`` nothing is changed. The
 update is of the same rows and by the same method in both. Every run begins with the rows as they
-were sampled.
+were sampled. ``own`` is the time inside Ascribe's functions in a run, in the trainer's process and
+in those of the workers, for which it waits.
 
 Rows that hold a whole episode are also learned from as steps: in the way ``steps`` there is a row
 for each step of the same episodes, with the same prompt and response.
@@ -26,12 +27,23 @@ import numpy as np
 import torch
 import transfer_queue
 from tensordict import NonTensorStack
+from verl.trainer.ppo import core_algos
 
 import ascribe_lab.train.verl.plugin  # noqa: F401 (before anything of verl: it needs the platform)
-from ascribe.engines.verl.engine import FINGERPRINT
-from ascribe.engines.verl.trainer import PPOTrainerSync, SyncTrainer
+from ascribe.engines.capture import Capture
+from ascribe.engines.verl.engine import FINGERPRINT, FingerprintEngine, FSDPEngineWithLMHead
+from ascribe.engines.verl.trainer import CreditMixin, PPOTrainerSync, SyncTrainer
 from ascribe.estimators import recipe
 from ascribe_lab.train.verl.packing import FIELD
+from benchmarks.common import OwnTime
+
+OWN = OwnTime(time.perf_counter)
+OWN.watch_overrides(CreditMixin, PPOTrainerSync)
+OWN.watch(FingerprintEngine, ("forward_step",), ours=True)
+OWN.watch(FSDPEngineWithLMHead, ("forward_step",), ours=False)
+OWN.watch(Capture, ("_begin", "_run", "_end"), ours=True)
+ESTIMATORS = core_algos.ADV_ESTIMATOR_REGISTRY
+ESTIMATORS["ascribe"] = OWN.watched(ESTIMATORS["ascribe"], ours=True)
 
 Phase = Callable[[Any, Any, dict[str, Any]], Any]
 
@@ -45,7 +57,9 @@ VERLS: dict[str, Phase] = {
     **OURS,
     "adv": PPOTrainerSync._compute_advantage,
 }
-ASK = SyncTrainer._ask_fingerprints
+ASK = OWN.watched(SyncTrainer._ask_fingerprints, ours=True)
+UPDATE = OWN.watched(SyncTrainer._update, ours=True)
+FORWARD = FingerprintEngine.forward_step
 FIRST = ("verl", "ascribe")
 """What runs in the first step, in which everything is slow."""
 LATER = (("ascribe", "verl", "verl", "ascribe"), ("verl", "ascribe", "ascribe", "verl"))
@@ -129,6 +143,8 @@ def run(trainer: Any, way: str, rows: Rows, metrics: dict[str, Any]) -> tuple[An
     """All phases in one way: the batch after them, and the seconds of each."""
     batch, seconds = rows.given(way), {}
     trainer.bare = way == "verl"
+    OWN.lap()
+    before = own_of_workers()
     with estimator(trainer, "grpo" if way == "verl" else "ascribe"):
         for phase, work in (VERLS if way == "verl" else OURS).items():
             if way == "verl":
@@ -136,7 +152,27 @@ def run(trainer: Any, way: str, rows: Rows, metrics: dict[str, Any]) -> tuple[An
             started = time.perf_counter()
             batch = work(trainer, batch, metrics)
             seconds[phase] = time.perf_counter() - started
-    return batch, seconds
+    return batch, seconds | {"own": OWN.lap() + own_of_workers() - before}
+
+
+def own_of_workers() -> float:
+    """The seconds that a worker has noted so far; the most, if there are several."""
+    files = Path(os.environ["PROBE"]).parent.glob("own-*")
+    return max((sum(map(float, file.read_text().split())) for file in files), default=0.0)
+
+
+def forward_step(*given: Any, **options: Any) -> Any:
+    """As the engine's; in a file of this worker, how long Ascribe's part of it took."""
+    OWN.lap()
+    output = FORWARD(*given, **options)
+    with Path(os.environ["PROBE"]).with_name(f"own-{os.getpid()}").open("a") as lines:
+        lines.write(f"{OWN.lap()}\n")
+    return output
+
+
+def update(trainer: Any, work: Any, batch: Any) -> Any:
+    """As the trainer's; the workers' part is not our own."""
+    return UPDATE(trainer, OWN.watched(work, ours=False), batch)
 
 
 @contextmanager
@@ -184,6 +220,7 @@ def gigpo(trainer: Any, batch: Any) -> Any:
 
 def ask_fingerprints(trainer: Any, score: Any, batch: Any) -> Any:
     """As the trainer's, unless verl is alone."""
+    score = OWN.watched(score, ours=False)
     return score(batch) if trainer.bare else ASK(trainer, score, batch)
 
 
@@ -193,6 +230,8 @@ def done(_: Any, batch: Any, metrics: dict[str, Any]) -> Any:  # noqa: ARG001 (v
 
 
 SyncTrainer._ask_fingerprints = ask_fingerprints
+SyncTrainer._update = update
+FingerprintEngine.forward_step = forward_step
 SyncTrainer._compute_old_log_prob = in_both_ways
 SyncTrainer._compute_advantage = done
 SyncTrainer._update_actor = done

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as command
+from benchmarks.__main__ import promises
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
@@ -25,7 +26,7 @@ METRICS = {
     },
 }
 SCRIPTS = sorted({command.VARIANTS.get(name, (name,))[0] for name in command.names()})
-IN_CI = {"decisions", "pivots"}
+IN_CI = {"decisions", "gateway_log", "pivots"}
 """Quick cases that take a few seconds of CPU."""
 TESTED_ELSEWHERE = {"engine_verl": "lab/tests/train/test_verl_benchmark.py"}
 
@@ -217,3 +218,68 @@ def test_the_page_names_every_benchmark() -> None:
     text = (BENCHMARKS / "README.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`([\w/]+)`", text))
     assert {name for name in command.names() if "/" not in name} | {"attack/"} <= named
+
+
+# The page.
+
+
+def test_the_page_is_made_from_the_results() -> None:
+    page = promises.PAGE.read_text(encoding="utf-8")
+    assert promises.filled(page) == page, "run: python benchmarks --page"
+    assert len(page.replace("|", " ").split()) <= 700
+
+
+def test_promises_are_of_benchmarks() -> None:
+    to_come = {"clustering", "reports"} - {*command.names()}
+    assert {*promises.BENCHMARKS} <= {*command.names()} | to_come
+
+
+def test_a_row_of_the_page_says_the_worst_and_what_limits_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(promises, "RESULTS", tmp_path)
+    promise = promises.Promise(
+        *("Speed", "b", "case .*", "ratio", "bare ({})", "noise"),
+        beside="null_ratio",
+    )
+    assert promises.row(promise) == ["Speed", "", "bare", "", "not measured", "`b`"]
+    values = {
+        "case 1": (1.5, 2.0),
+        "case 2": (2.5, 2.0),
+        "case 3": (9.0, None),
+        "other": (8.0, 2.0),
+    }
+    lines: list[dict[str, object]] = [{"bench": "b"}]
+    for case, (value, goal) in values.items():
+        told = {"ratio": value, "ratio_low": 1.0, "ratio_high": 3.14159, "null_ratio": 1.01}
+        lines += [
+            {
+                "bench": "b",
+                "case": case,
+                "metric": metric,
+                "value": each,
+                "unit": "ratio",
+                "goal": goal if metric == "ratio" else None,
+                "better": "lower",
+            }
+            for metric, each in told.items()
+        ]
+    (tmp_path / "b.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    missed = "**not reached**: noise"
+    shown = ["Speed", "2.5 [1, 3.14]", "bare (1.01)", "≤ 2", missed, "`b`"]
+    assert promises.row(promise) == shown
+    assert promises.row(promise._replace(case="case 1"))[3:5] == ["≤ 2", "reached"]
+    assert promises.row(promise._replace(case="case 3"))[3:5] == ["", "no goal"]
+
+
+def test_the_innermost_function_has_the_time() -> None:
+    from benchmarks.common import OwnTime
+
+    now = iter(range(100))
+    own = OwnTime(lambda: float(next(now)))
+    engine = own.watched(lambda: None, ours=False)
+    credit = own.watched(lambda: engine() or engine(), ours=True)
+    credit()  # looks at the clock at its beginning, twice in each call of the engine, at its end
+    assert own.lap() == 3.0
+    engine()
+    assert own.lap() == 0.0

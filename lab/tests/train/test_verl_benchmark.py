@@ -31,6 +31,15 @@ WHOLE = {
     "paired_low",
     "paired_high",
     "null_ratio",
+    "null_low",
+    "null_high",
+    "own_share",
+    "share_low",
+    "share_high",
+    "own_milliseconds",
+    "own_milliseconds_low",
+    "own_milliseconds_high",
+    "runs",
 }
 METRICS = {
     "": WHOLE,

@@ -158,11 +158,11 @@ def decoder_blocks(model: Module) -> tuple[Module, Module]:
     Raises:
         ValueError: if there is no such list, or more than one.
     """
-    configs: list[Any] = [getattr(module, "config", None) for module in model.modules()]
-    texts = [config for config in configs if hasattr(config, "get_text_config")]
-    if not texts:
+    configs: Any = (getattr(module, "config", None) for module in model.modules())
+    config = next((config for config in configs if hasattr(config, "get_text_config")), None)
+    if config is None:
         raise InputError(f"{type(model).__name__} has no configuration that counts decoder blocks")
-    count = int(texts[0].get_text_config().num_hidden_layers)
+    count = int(config.get_text_config().num_hidden_layers)
     lists = _lists(model, count)
     # A wrapper may hold the same module under two names.
     if len(set(lists.values())) != 1:

@@ -94,7 +94,10 @@ class Spans(Brief):
 
 def turn_starts(mask: Any) -> Ints:
     """The first token of each run of the model's tokens."""
-    return np.flatnonzero(np.diff((np.asarray(mask) != 0).astype(np.int8), prepend=0) == 1)
+    begins = written = np.asarray(mask) != 0
+    if written.size:
+        begins = np.append(written[:1], written[1:] > written[:-1])
+    return np.flatnonzero(begins)
 
 
 def spread(credit: Any, spans: Spans, *, divide: bool = False, like: Any = None) -> Any:

@@ -608,8 +608,8 @@ class _TableChecker:
         previous = np.append(-1, step[:-1])
         repeated = same_trajectory & (step == previous)
         copy = repeated.copy()
-        for name, column in table.columns().items():
-            if repeated.any() and name not in ("padding", "fingerprint"):
+        for name, column in table.columns().items() if repeated.any() else ():
+            if name not in ("padding", "fingerprint"):
                 values = (column.codes if isinstance(column, Coded) else column)[rows]
                 copy[1:] &= values[1:] == values[:-1]
         add = self._add_trajectories

@@ -5,7 +5,7 @@ one canonical order, so results do not depend on the row order.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import wraps
 from operator import lt
 from typing import Any, TypeAlias, TypeGuard, TypeVar
@@ -187,8 +187,7 @@ class StepTable:
 
     def columns(self) -> dict[str, Any]:
         """The columns that are present, by name."""
-        present = ((f.name, getattr(self, f.name)) for f in fields(self))
-        return {name: column for name, column in present if column is not None}
+        return {name: column for name, column in vars(self).items() if column is not None}
 
     def take(self, rows: Ints | Bools) -> "StepTable":
         """The table of these rows, by number or by mask, in the order given."""

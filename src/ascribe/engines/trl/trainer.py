@@ -22,6 +22,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, SupportsFloat, get_args
@@ -64,9 +65,11 @@ from ascribe.engines.trl.turns import conversation, credit_gathered, from_chats
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.groups.fingerprints import FloatMatrix
 from ascribe.sessions import Spans, State, from_sequences, spread
+from ascribe.sessions.decoding import decoder
 from ascribe.sessions.endings import end_tokens, is_truncated
+from ascribe.sessions.sequences import ID
 from ascribe.sessions.spans import turn_starts
-from ascribe.steps.arrays import Floats
+from ascribe.steps.arrays import Floats, Ints
 from ascribe.steps.errors import InputError, MissingPackageError
 from ascribe.steps.hints import page, unknown
 from ascribe.steps.select import OnProblem
@@ -141,8 +144,13 @@ class Sequences:
 
     prompts: list[list[int]]
     completions: list[list[int]]
-    masks: list[list[int]]
+    masks: list[Any]
     """1 where the model wrote the token."""
+
+    @cached_property
+    def starts(self) -> list[Ints]:
+        """The first token of each turn, in each completion."""
+        return list(map(turn_starts, self.masks))
 
 
 class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
@@ -213,6 +221,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         self._texts = getattr(given, "tokenizer", given)
         ends = end_tokens(self._texts, self.model.generation_config)
         self._ends = ends | {self._texts.pad_token_id}
+        self._decode = decoder(self._texts)
         self._sequences = Sequences([], [], [])
         self._capturing = False
         """Whether the next pass over the model captures the awaited fingerprints and entropies."""
@@ -295,7 +304,8 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         generated = self._generated_by_trl(prompts)
         prompt_ids, completion_ids, masks, completions, _, self._given = generated[:6]
         if masks is None:
-            masks = [[1] * len(ids) for ids in completion_ids]
+            masks = [np.ones(len(ids)) for ids in completion_ids]
+        masks = [np.asarray(mask) != 0 for mask in masks]
         self._sequences = Sequences(prompt_ids, completion_ids, masks)
         # Now, for reward functions get these messages too, and may change them.
         self._texts_of_turns = self._read_messages(prompts, completions)
@@ -335,7 +345,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         plain = not completions or isinstance(completions[0], str)
         if plain or self.rollout_func is not None or not self.model.training:
             return None
-        counts = [turn_starts(mask).size for mask in self._sequences.masks]
+        counts = [each.size for each in self._sequences.starts]
         pairs = enumerate(zip(prompts, completions, strict=True))
         chats = [conversation(*pair, trajectory=str(number)) for number, pair in pairs]
         state: State = "observation" if self.state_choice == "key" else self.state_choice
@@ -383,7 +393,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
         finals = rewards.tolist()
         groups = [f"{iteration}/{n // self.num_generations}" for n in numbers]
         members = [str(n % self.num_generations) for n in numbers]
-        starts = list(map(turn_starts, sequences.masks))
+        starts = sequences.starts
         counts = [each.size for each in starts]
         self._failed: dict[str, str] = {}  # groups with a fault in their data, and which
 
@@ -406,7 +416,8 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             self._failed |= failed
             return kept
 
-        tokens = [[*p, *c] for p, c in zip(sequences.prompts, sequences.completions, strict=True)]
+        pairs = zip(sequences.prompts, sequences.completions, strict=True)
+        tokens = [np.array([*prompt, *completion], ID) for prompt, completion in pairs]
         token_rewards = [np.zeros(len(ids)) for ids in tokens]
         for row, earned in enumerate(lists("turn_rewards")):
             places = len(sequences.prompts[row]) + starts[row]
@@ -418,10 +429,13 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
             states = lists("turn_states", as_text)
         table, spans = from_sequences(
             tokens,
-            [[0] * len(p) + m for p, m in zip(sequences.prompts, sequences.masks, strict=True)],
+            [
+                np.append(np.zeros(len(prompt), np.bool_), mask)
+                for prompt, mask in zip(sequences.prompts, sequences.masks, strict=True)
+            ],
             group=groups,
             trajectory=members,
-            decode=self._texts.decode,
+            decode=self._decode,
             state=self.state_choice if states is None else "key",
             keys=states,
             truncated=self._truncated,
@@ -510,7 +524,7 @@ class AscribeTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _await_fingerprints(self) -> None:
         """Name the tokens whose hidden states are captured, by row and place in the completion."""
-        starts = list(map(turn_starts, self._sequences.masks))
+        starts = self._sequences.starts
         rows = np.repeat(np.arange(len(starts)), [each.size for each in starts])
         self._awaited = rows, np.concatenate(starts) - 1  # the token before each turn
         every = self._steps_of_iteration

@@ -20,7 +20,7 @@ from ascribe.sessions.messages import calls_of
 from ascribe.steps.arrays import Floats
 from ascribe.steps.files import table_from_arrow, table_to_arrow
 from ascribe.steps.select import OnProblem
-from ascribe.steps.table import StepTable
+from ascribe.steps.table import StepTable, read_columns
 
 
 def conversation(prompt: Sequence[Any], completion: Sequence[Any], **facts: Any) -> Conversation:
@@ -96,8 +96,11 @@ def credit_gathered(
         failed: groups of this process to drop whatever their turns are, with the reason.
         history: the state that the recipe carried over.
     """
-    parts = gather_object([(table_to_arrow(local), failed)])
-    table = table_from_arrow(pa.concat_tables([each for each, _ in parts]))
+    parts = gather_object([(local, failed)])
+    if len(parts) == 1:
+        table = read_columns(local.columns())
+    else:
+        table = table_from_arrow(pa.concat_tables([table_to_arrow(each) for each, _ in parts]))
     every = {group: why for _, found in parts for group, why in found.items()}
     credited, advantage = credit_rewarded(table, recipe, check, failed=every, history=history)
     shares = np.split(advantage, np.cumsum([len(each) for each, _ in parts]))
