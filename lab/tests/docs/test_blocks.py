@@ -39,7 +39,7 @@ ELSEWHERE = {
     "docs/engines/quickstart.md: uv venv": "network; make_env.sh and test_trl_quickstart.py",
     "docs/engines/trl.md: uv pip": "network; make_env.sh",
     "docs/engines/quickstart.md: scripts/make_env.sh": "gigabytes; lab/tests/train, with verl",
-    "docs/environments/repository.md: ascribe rollout": "a sandbox; test_docs.py plays it",
+    "docs/environments/external.md: ascribe rollout": "a sandbox; test_docs.py plays it",
     "docs/fingerprints.md: pip install": "network and a model; test_calibrate.py",
     "docs/howto/cost.md: ascribe credit archive/": "an archive and Ray; tests/archives",
     "docs/howto/cost.md: ascribe credit s3:": "network",

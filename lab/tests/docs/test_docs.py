@@ -46,7 +46,7 @@ def text(name: str) -> str:
 @pytest.mark.parametrize("name", NAMES)
 def test_code_prints_what_the_page_shows(name: str, tmp_path: Path) -> None:
     page = text(name)
-    if name == "docs/environments/repository.md":
+    if name == "docs/environments/external.md":
         try:
             check_sandbox()
         except SandboxError as error:

@@ -59,7 +59,7 @@ class WorkingCopy:
 
 
 class Repository(TextEnvironment[WorkingCopy]):
-    """A repository with bugs. See ``docs/environments/repository.md``; runs what a model writes.
+    """A repository with bugs. See ``docs/environments/external.md``; runs what a model writes.
 
     Args:
         bugs: numbers of bugs; one of them is drawn for each task.
