@@ -32,6 +32,7 @@ ENVIRONMENTS = {
     "maths": "ascribe_lab.envs.maths:Maths",
     "pivots": "ascribe_lab.pivots.environment:Pivots",
     "team": "ascribe_lab.envs.team:Team",
+    "desk": "ascribe_lab.envs.desk:Desk",
 }
 """Every environment by name, and where it is."""
 
