@@ -1,10 +1,11 @@
 """Credit of one large iteration in the process that drives a run of verl.
 
-    python benchmarks/driver.py [--quick] [--episodes 1024 8192] [--recipes grpo gigpo sbc]
+    python benchmarks/driver.py [--quick] [--recipes grpo gigpo sbc]
 
-Groups of 8 episodes, of 20 turns and 7,800 tokens each: a prompt of 1,000 tokens, and in each turn
-about 100 tokens of the model, a text that occurs once, and 240 of its tool. Three in four
-tool results are one of the group's 40, the others occur once. The tokenizer is SmolLM2's. The rows
+Groups of 8 episodes. In the first shape each is a row of 20 turns and 7,600 tokens: a prompt of
+1,000 tokens, and in each turn about 100 tokens of the model, a text that occurs once, and 240 of
+its tool. In the second it is two rows of 160 tokens, with two turns each. Three in four tool
+results are one of the group's 40, the others occur once. The tokenizer is SmolLM2's. The rows
 are what verl holds: nested tensors of 64-bit token ids and masks, 32-bit rewards. A copy of them
 stands for what TransferQueue sends, and counts as memory of the credit.
 
@@ -23,7 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import common
 import numpy as np
@@ -32,20 +33,33 @@ import scale
 sys.path.insert(0, str(common.ROOT))
 common.PACKAGES = ("ascribe-rl", "numpy", "torch", "transformers", "tokenizers", "verl")
 
-SIZE, TURNS, PLACES = 8, 20, 40
-PROMPT, ACTION, RESULT = 1000, 100, 240
-"""Tokens, in the mean for the last two."""
+SIZE, PLACES = 8, 40
+
+
+class Shape(NamedTuple):
+    """How many sessions there are, and what each is like; tokens of actions and results: means."""
+
+    sessions: int
+    rows: int = 1
+    turns: int = 20
+    prompt: int = 1000
+    action: int = 100
+    result: int = 240
+
+
+LONG, MANY = Shape(8192), Shape(200_000, rows=2, turns=2, prompt=60, action=20, result=60)
+"""64 million tokens in few sessions, and in many."""
 
 
 def main() -> None:
     """Credit iterations of several sizes."""
     os.environ.setdefault("VERL_PLATFORM", "cpu")
-    sizes = {"type": int, "nargs": "+", "default": [1024, 8192]}
     names = {"nargs": "+", "default": ["grpo", "gigpo", "sbc"]}
-    with common.Figures("driver", episodes=sizes, recipes=names) as figures:
+    with common.Figures("driver", recipes=names) as figures:
         tokenizer = common.smollm2_tokenizer()
-        for episodes in [64] if figures.quick else figures.options.episodes:
-            rows = Rows(tokenizer, episodes)
+        quick = [LONG._replace(sessions=64), MANY._replace(sessions=256)]
+        for shape in quick if figures.quick else [LONG._replace(sessions=1024), LONG, MANY]:
+            rows = Rows(tokenizer, shape)
             for name in figures.options.recipes:
                 measure(figures, rows, name)
 
@@ -57,7 +71,7 @@ def measure(figures: common.Figures, rows: "Rows", name: str) -> None:
 
     steps = loops.LoopSteps(verl_script.verl_config(f"ascribe.recipe={name}"))
     loops.copy_to_local = loops.get_generation_config = lambda _: None
-    batch.fetch, batch.extra_fields = rows.fetch, lambda _: [{}] * rows.episodes
+    batch.fetch, batch.extra_fields = rows.fetch, lambda _: [{} for _ in rows.batch.keys]
     mask = rows.fetch(None, "response_mask")["response_mask"].to_padded_tensor(0)
     spent, peak = {}, 0
     for phase in ("steps", "mask", "tokens"):
@@ -72,7 +86,8 @@ def measure(figures: common.Figures, rows: "Rows", name: str) -> None:
         spent[phase], peak = found[0], max(peak, found[1])
     assert advantages.shape == mask.shape
     assert (advantages != 0).any()
-    case, large = f"{name}, {rows.episodes:,} episodes", rows.episodes == 8192
+    shape, large = rows.shape, rows.shape in (LONG, MANY)
+    case = f"{name}, {shape.sessions:,} episodes" + f" of {shape.rows} rows" * (shape.rows > 1)
     figures.emit(case, "size", rows.tokens / 1e6, "million tokens", "higher")
     for phase, seconds in spent.items():
         figures.emit(case, phase, seconds, "s", "lower")
@@ -101,50 +116,54 @@ def resident(kind: str) -> int:
 
 
 class Rows:
-    """The rows of an iteration, an episode each."""
+    """The rows of an iteration."""
 
-    def __init__(self, tokenizer: Any, episodes: int) -> None:
+    def __init__(self, tokenizer: Any, shape: Shape) -> None:
         import torch  # noqa: PLC0415
 
-        self.tokenizer, self.episodes = tokenizer, episodes
-        self.end = tokenizer.eos_token_id
+        self.tokenizer, self.shape = tokenizer, shape
         random = np.random.default_rng(0)
         texts = [scale.text(number) for number in random.integers(0, 1 << 40, 4096).tolist()]
         words = np.concatenate([tokenizer(text)["input_ids"] for text in texts])
+        bank = np.append(words, tokenizer.eos_token_id)
 
-        def drawn(size: int, seed: Any) -> Any:
-            """Tokens of the bank, from a place that the seed decides."""
-            start = int(scale.random([seed])[0]) % (words.size - size)
-            return words[start : start + size]
+        def drawn(seed: Any, size: Any) -> Any:
+            """Where such pieces of the bank begin; the seed decides."""
+            return scale.random(seed).astype(np.int64) % (words.size - size)
 
-        fields: dict[str, list[Any]] = {name: [] for name in NAMES}
-        for episode in range(episodes):
-            group, pieces, mask = episode // SIZE, [], []
-            for turn in range(TURNS):
-                own = int(scale.random([episode], turn)[0])
-                place = group * PLACES + own % PLACES if own >> 8 & 3 else 1 << 32 | own >> 16
-                action = drawn(ACTION - 20 + (own >> 10) % 40, own)
-                result = drawn(RESULT - 50 + place % 101, place)
-                pieces += [action, [self.end], result]
-                mask += [np.ones(action.size + 1), np.zeros(result.size)]
-            pieces, mask = pieces[:-1], mask[:-1]
-            fields["prompts"].append(drawn(PROMPT, group))
-            fields["responses"].append(np.concatenate(pieces))
-            fields["response_mask"].append(np.concatenate(mask))
-            score = np.zeros(fields["responses"][-1].size)
-            score[-1] = scale.random([episode])[0] % 10 < 4
-            fields["rm_scores"].append(score)
+        def row(values: Any, bounds: Any, kind: Any) -> tuple[Any, Any]:
+            """A field: what its rows hold, and where each begins."""
+            return torch.from_numpy(values.astype(kind)), torch.from_numpy(bounds)
+
+        number = np.arange(shape.sessions * shape.rows)[:, None]
+        session, place = np.divmod(number, shape.rows)
+        own = scale.random(number, np.arange(shape.turns)).astype(np.int64) & (1 << 62) - 1
+        seen = np.where(own >> 8 & 3, session // SIZE * PLACES + own % PLACES, 1 << 32 | own >> 16)
+        few, less = shape.action // 5, shape.result // 5
+        sizes = np.ones((*own.shape, 3), dtype=np.int64)  # an action, its end, and a result
+        sizes[..., 0] = shape.action - few + (own >> 10) % (2 * few)
+        sizes[..., 2] = shape.result - less + seen % (2 * less + 1)
+        sizes[:, -1, 2] = 0
+        starts = np.full(sizes.shape, words.size)
+        starts[..., 0], starts[..., 2] = drawn(own, sizes[..., 0]), drawn(seen, sizes[..., 2])
+        lengths = sizes.sum(axis=(1, 2))
+        bounds = np.append(0, np.cumsum(lengths))
+        scores = np.zeros(bounds[-1])
+        scores[bounds[1:] - 1] = (scale.random(session) % 10 < 4)[:, 0]
+        prompts = np.full(number.size, shape.prompt)
+        begins = drawn(np.where(place, 1 << 40 | number, session // SIZE), shape.prompt)[:, 0]
+        written = np.repeat(np.tile([1, 1, 0], own.size), sizes.ravel())
         self.kept = {
-            name: (
-                torch.from_numpy(np.concatenate(values)).to(
-                    torch.float32 if name == "rm_scores" else torch.int64
-                ),
-                torch.from_numpy(np.cumsum([0, *map(len, values)])),
-            )
-            for name, values in fields.items()
+            "prompts": row(
+                bank[ranges(begins, prompts)], np.append(0, np.cumsum(prompts)), np.int64
+            ),
+            "responses": row(bank[ranges(starts.ravel(), sizes.ravel())], bounds, np.int64),
+            "response_mask": row(written, bounds, np.int64),
+            "rm_scores": row(scores, bounds, np.float32),
         }
         self.tokens = sum(self.kept[name][0].numel() for name in ("prompts", "responses"))
-        keys = [f"task{number // SIZE}_{number % SIZE}_0" for number in range(episodes)]
+        names = zip(*divmod(session.ravel(), SIZE), place.ravel(), strict=True)
+        keys = [f"task{group}_{own}_{part}" for group, own, part in names]
         tags = [{"min_global_steps": 0, "max_global_steps": 0} for _ in keys]
         self.batch = Batch(keys=keys, tags=tags, partition_id="train")
 
@@ -168,7 +187,10 @@ class Batch(SimpleNamespace):
         return len(self.keys)
 
 
-NAMES = ("prompts", "responses", "response_mask", "rm_scores")
+def ranges(starts: Any, sizes: Any) -> Any:
+    """The numbers from each start on, so many of each, one after the other."""
+    shift = starts - (np.cumsum(sizes) - sizes)
+    return np.repeat(shift, sizes) + np.arange(sizes.sum())
 
 
 if __name__ == "__main__":

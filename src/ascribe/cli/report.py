@@ -193,7 +193,7 @@ def _print(page: Picture, session: dict[str, Any] | None, *, training: bool) -> 
                 screen.print_note(each)
         screen.say(separates["sentence"], "bold")
         for row in separates["rows"][:FINDINGS]:
-            screen.say(f"- {row['sentence']} {row['sure']}", "dim" if row["hint"] else "")
+            screen.say(f"- {row['sentence']} {row['sure']}", "" if row["certain"] else "dim")
         for line in filter(None, [separates["needed"], separates["advice"]]):
             screen.say(line)
     else:

@@ -80,10 +80,14 @@ class SampledVersions:
         trajectories: Sequence[Any],
         versions: Sequence[tuple[int | None, int | None]],
         current: int,
+        at: Any = slice(None),
     ) -> "SampledVersions":
-        """From the first and the last version of each step; None where a loop does not say."""
+        """From the first and the last version of each step; None where a loop does not say.
+
+        ``at`` is where those of each step are; by default they are in the order of the steps.
+        """
         known = [[current if one is None else one for one in pair] for pair in versions]
-        first, last = np.array(known, dtype=np.int64).reshape(-1, 2).T
+        first, last = np.array(known, dtype=np.int64).reshape(-1, 2)[at].T
         return cls(groups, trajectories, first, last, current)
 
     def spans(self, names: Sequence[Any]) -> dict[Any, int]:

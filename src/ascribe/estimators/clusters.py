@@ -19,7 +19,7 @@ from ascribe.groups.identity import identity
 from ascribe.groups.ngram import ngram
 from ascribe.groups.radius import OnlineRadius, Target, search
 from ascribe.steps import segments
-from ascribe.steps.arrays import Bools
+from ascribe.steps.arrays import Bools, Ints
 from ascribe.steps.check import arrange
 from ascribe.steps.errors import InputError
 from ascribe.steps.table import StepTable
@@ -81,10 +81,11 @@ class Clustering(Recipe):
         """As ``state_groups``, for other rows that take no part in the clustering."""
         steps = arrange(table)
         texts = exact(steps.group, steps.state, table.state.values.size)
-        vectors = self._fingerprints(table, inputs)
-        if vectors is None:
+        found = self._fingerprints(table, inputs)
+        if found is None:
             return texts, {}
-        taking_part = present(vectors) & ~excluded
+        vectors, at = found
+        taking_part = present(vectors)[at] & ~excluded
         radius, history = float(self.radius), inputs.get("history")
         if self.radius_rule == "online":
             radius = _online(radius, history).radius
@@ -93,9 +94,11 @@ class Clustering(Recipe):
         elif self.radius_rule == "search" and taking_part.any():
             tasks = np.unique(steps.group[taking_part])
             some = np.linspace(0, tasks.size - 1, min(SEARCH_GROUPS, tasks.size)).astype(int)
-            by_task = (vectors[(steps.group == task) & taking_part] for task in tasks[some])
-            radius = search([unit @ unit.T for unit in by_task], Target()).radius
-        groups = cluster(vectors, steps.group, radius, taking_part)
+            by_task = (vectors[at[(steps.group == task) & taking_part]] for task in tasks[some])
+            grams = [unit @ unit.T for unit in map(normalised, by_task)]
+            radius = search(grams, Target()).radius
+        unit = self.fingerprint != "given"
+        groups = cluster(vectors, steps.group, radius, taking_part, at=at, unit=unit)
         is_collapsed = collapsed(groups.labels, groups.count, steps.group)
         owner = steps.group[segments.first_rows(texts.labels, texts.count)]
         is_collapsed &= segments.size(owner, steps.group_count) > 1
@@ -113,20 +116,23 @@ class Clustering(Recipe):
         missing = self.fingerprint == "given" and _given(table, inputs) is None
         return (*super().notes(table, inputs), *((BY_TEXT,) if missing else ()))
 
-    def _fingerprints(self, table: StepTable, inputs: dict[str, Any]) -> FloatMatrix | None:
-        """Unit fingerprints of the rows in canonical order, zeros where a row has none.
+    def _fingerprints(
+        self, table: StepTable, inputs: dict[str, Any]
+    ) -> tuple[FloatMatrix, Ints] | None:
+        """Fingerprints, zeros for none, and where that of each row in canonical order is.
 
-        None if no row has one.
+        None if no row has one. Given ones need not be of unit length.
         """
         steps = arrange(table)
         if self.fingerprint == "identity":
-            return identity(steps.group, steps.state, table.state.values.size)
+            vectors = identity(steps.group, steps.state, table.state.values.size)
+            return vectors, np.arange(steps.rows.size)
         if self.fingerprint == "ngram":
             by_state = ngram(table.state.values)
             zero_row = np.zeros((1, by_state.shape[1]), by_state.dtype)
-            return np.vstack([by_state, zero_row])[steps.state]
-        vectors = _given(table, inputs)
-        return None if vectors is None else normalised(vectors[steps.rows])
+            return np.vstack([by_state, zero_row]), steps.state
+        given = _given(table, inputs)
+        return None if given is None else (given, steps.rows)
 
 
 def _given(table: StepTable, inputs: dict[str, Any]) -> FloatMatrix | None:

@@ -200,11 +200,12 @@ class SBC(Clustering):
         self, table: StepTable, inputs: dict[str, Any], states: Groups, metrics: dict[str, float]
     ) -> Groups:
         """Rows of a state whose fingerprints are closest; without fingerprints, no groups."""
-        vectors = self._fingerprints(table, inputs) if "radius" in metrics else None
-        if vectors is None:
+        found = self._fingerprints(table, inputs) if "radius" in metrics else None
+        if found is None:
             return Groups(np.full(states.labels.size, -1), 0)
-        task = arrange(table).group
-        close = cluster(vectors, task, FINE * metrics["radius"], present(vectors))
+        task, (vectors, at) = arrange(table).group, found
+        radius, unit = FINE * metrics["radius"], self.fingerprint != "given"
+        close = cluster(vectors, task, radius, present(vectors)[at], at=at, unit=unit)
         return Groups(*segments.pairs(states.labels, close.labels, close.count))
 
     def notes(self, table: StepTable, inputs: dict[str, Any]) -> tuple[str, ...]:

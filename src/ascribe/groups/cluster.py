@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ascribe.groups import Groups
+from ascribe.groups.fingerprints import normalised
 from ascribe.steps import segments
 from ascribe.steps.arrays import Bools, Ints
 
@@ -40,6 +41,9 @@ def cluster(
     task: Ints,
     radius: float,
     taking_part: Bools | None = None,
+    *,
+    at: Ints | None = None,
+    unit: bool = True,
 ) -> Groups:
     """Clusters of rows inside each task, by Algorithm 1 of BiPACE.
 
@@ -48,21 +52,23 @@ def cluster(
     then step), so row order does not matter.
 
     Args:
-        fingerprints: unit vectors, one per row in canonical order, in numpy or torch; the matrix
-            products run where they are.
-        task: label of each row's task group, contiguous.
+        fingerprints: vectors, in numpy or torch; the matrix products run where they are.
+        task: label of each row's task group, contiguous, rows in canonical order.
         radius: largest cosine distance ε of a record to its cluster's centroid, from 0 to 2.
         taking_part: rows to cluster; by default all of them.
+        at: where the vector of each row is; by default they are in the order of the rows.
+        unit: whether vectors are of unit length; others must be in numpy, and not zero.
     """
     rows = np.arange(task.size) if taking_part is None else np.flatnonzero(taking_part)
     bounds = np.append(np.flatnonzero(np.diff(task[rows], prepend=-1)), rows.size)
     sizes = np.diff(bounds)
+    places = rows if at is None else at[rows]
 
     def block_of(group: int) -> GramBlock:
-        members = rows[bounds[group] : bounds[group + 1]]
-        adjacent = members.size == members[-1] - members[0] + 1
-        vectors = fingerprints[members[0] : members[-1] + 1] if adjacent else fingerprints[members]
-        return gram_block(vectors)
+        members = places[bounds[group] : bounds[group + 1]]
+        adjacent = (np.diff(members) == 1).all()
+        part = slice(members[0], members[-1] + 1) if adjacent else members
+        return gram_block(fingerprints, part, unit=unit)
 
     labels, used = np.full(task.size, -1, dtype=np.int64), 0
     for number, group_labels in enumerate(_labels_of(block_of, sizes, radius)):
@@ -81,21 +87,44 @@ def cluster_grams(grams: Sequence[npt.NDArray[Any]], radius: float) -> list[Ints
     return _labels_of(lambda i: lambda start, stop: grams[i][start:stop, :stop], sizes, radius)
 
 
-def gram_block(vectors: Any) -> GramBlock:
-    """Blocks of ``vectors @ vectors.T``, in numpy or on the device where a tensor is.
+def gram_block(fingerprints: Any, members: Any = slice(None), *, unit: bool = True) -> GramBlock:
+    """Blocks of ``X @ X.T`` for unit vectors X, in numpy or on the device where a tensor is.
 
     The product of half-precision vectors is in single precision: in half precision, records near
-    the radius would move to other clusters.
+    the radius would move to other clusters. They are held from the first block to the last.
     """
-    if vectors.dtype.itemsize < 4:
-        wide = isinstance(vectors, np.ndarray)
-        vectors = vectors.astype(np.float32) if wide else vectors.float()
+    held: list[Any] = []
 
     def block(start: int, stop: int) -> npt.NDArray[Any]:
+        if not held:
+            held.extend(_wide(fingerprints[members], unit=unit))
+        vectors, scale = held
         product = vectors[start:stop] @ vectors[:stop].T
+        if stop == vectors.shape[0]:
+            held.clear()
+        if scale is not None:  # cheaper than to scale the vectors
+            product *= scale[start:stop, None]
+            product *= scale[:stop]
         return product if isinstance(product, np.ndarray) else product.float().cpu().numpy()
 
     return block
+
+
+def _wide(vectors: Any, *, unit: bool) -> tuple[Any, Any]:
+    """The vectors in single precision at least, and what makes them unit vectors, if they are none.
+
+    Raises:
+        ValueError: if a number is not finite.
+    """
+    if vectors.dtype.itemsize < 4:
+        known = isinstance(vectors, np.ndarray)
+        vectors = vectors.astype(np.float32) if known else vectors.float()
+    if unit:
+        return vectors, None
+    length = np.sqrt(np.vecdot(vectors, vectors))
+    if not ((length > 1e-15) & (length < 1e15)).all():  # squares may not fit, or are no numbers
+        return normalised(vectors), None
+    return vectors, None if np.abs(length - 1.0).max() < 1e-6 else 1.0 / length
 
 
 def greedy(blocks: Sequence[GramBlock], sizes: Ints, radius: float) -> list[Ints]:
@@ -109,13 +138,14 @@ def greedy(blocks: Sequence[GramBlock], sizes: Ints, radius: float) -> list[Ints
     count, longest = len(blocks), int(sizes[0])
     rows = min(longest, BLOCK_ROWS)
     gram = np.zeros((count, rows, longest), dtype=np.float32)
-    # A spot is a flat index into an array of clusters by groups: cluster * count + group.
-    spot = np.zeros((longest, count), dtype=np.int64)
-    b = np.zeros((longest, count))
-    a, members = np.zeros(longest * count), np.zeros(longest * count)
-    closed = np.full((longest, count), -np.inf)
+    label = np.zeros((count, longest), dtype=np.int64)
+    b = np.zeros((count, longest))
+    # By group and cluster; a spot is a flat index into them.
+    a, members = np.zeros((count, longest)), np.zeros((count, longest))
+    closed = np.full((count, longest), -np.inf)
     clusters = np.zeros(count, dtype=np.int64)
     group_index = np.arange(count)
+    first_spot = group_index * longest
     active, most = count, 0
     for i in range(longest):
         if i % rows == 0:  # the next rows of every group's Gram matrix
@@ -125,31 +155,32 @@ def greedy(blocks: Sequence[GramBlock], sizes: Ints, radius: float) -> list[Ints
                     gram[group, : stop - i, :stop] = block(i, stop)[:, :stop]
         while sizes[active - 1] <= i:
             active -= 1
-        new = clusters[:active] * count + group_index[:active]
+        target = clusters[:active].copy()
         if i == 0:
-            joined = np.zeros(active, dtype=np.bool_)
-            top, target = np.zeros(active), new
+            joined, top = np.zeros(active, dtype=np.bool_), np.zeros(active)
         else:
-            weighted = b[:i, :active] * gram[:active, i % rows, :i].T
-            sums = np.bincount(spot[:i, :active].ravel(), weighted.ravel(), most * count)
-            similarity = (a[: most * count] * sums).reshape(most, count) + closed[:most]
-            nearest = similarity[:, :active].argmax(axis=0) * count + group_index[:active]
-            top = similarity.ravel()[nearest]
+            weighted = b[:active, :i] * gram[:active, i % rows, :i]
+            bins = label[:active, :i] + most * group_index[:active, None]
+            sums = np.bincount(bins.ravel(), weighted.ravel(), most * active)
+            similarity = a[:active, :most] * sums.reshape(active, most) + closed[:active, :most]
+            nearest = similarity.argmax(axis=1)
+            top = similarity[group_index[:active], nearest]
             joined = top >= 1.0 - radius - TOLERANCE
-            target = np.where(joined, nearest, new)
-        n = members[target]
+            target[joined] = nearest[joined]
+        spot = first_spot[:active] + target
+        n = members.ravel()[spot]
         # At radius 2 a record may cancel a centroid, which then has no direction.
         norm = np.sqrt(np.maximum(n * n + 2.0 * n * top + 1.0, 1e-12))
-        factor = np.where(joined, a[target] * n / norm, 1.0)
-        a[target] = factor
-        b[i, :active] = 1.0 / (norm * factor)
-        spot[i, :active] = target
-        members[target] = n + 1.0
+        factor = np.where(joined, a.ravel()[spot] * n / norm, 1.0)
+        a.ravel()[spot] = factor
+        b[:active, i] = 1.0 / (norm * factor)
+        label[:active, i] = target
+        members.ravel()[spot] = n + 1.0
         if not joined.all():
-            closed.ravel()[target] = 0.0
+            closed.ravel()[spot] = 0.0
             clusters[:active] += ~joined
             most = int(clusters.max())
-    return [spot[: sizes[group], group] // count for group in range(count)]
+    return [label[group, : sizes[group]] for group in range(count)]
 
 
 def collapsed(labels: Ints, count: int, task: Ints, share: float = 0.95) -> Bools:

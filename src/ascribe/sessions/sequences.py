@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from ascribe.groups.responses import tag_bodies
 from ascribe.sessions.messages import State, action_of_text
-from ascribe.sessions.spans import Spans, as_numpy
+from ascribe.sessions.spans import Ragged, Spans, as_numpy
 from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.errors import InputError
 from ascribe.steps.hints import unknown
@@ -226,7 +226,9 @@ def _flat(
     name: str, values: Tokens, dtype: npt.DTypeLike, lengths: Ints | None = None
 ) -> tuple[npt.NDArray[Any], Ints]:
     """All sequences end to end, and the length of each, which must be ``lengths``."""
-    if _is_padded(values):
+    if isinstance(values, Ragged):
+        flat, sizes = values.flat(dtype), values.sizes
+    elif _is_padded(values):
         array = np.asarray(as_numpy(values))
         flat, sizes = array.reshape(-1), np.full(array.shape[0], array.shape[1])
     else:
@@ -302,6 +304,7 @@ def _own_starts(batch: _Batch, runs: _Runs, episode: Ints, forks: bool | None) -
     if not forks:  # by default, no sequence of a single run is a fork
         several &= (np.bincount(label, runs.turns > 1) > 0)[label] & (forks is None)
     rows = np.flatnonzero(several[runs.sequence])
+    rows = rows[_alike(batch, runs, label, np.unique(runs.sequence[rows]))[runs.sequence[rows]]]
     sequence = runs.sequence[rows]
     histories = _histories(batch, sequence, runs.start[rows] - batch.starts[sequence])
     seen: defaultdict[tuple[int, str], list[Any]] = defaultdict(list)
@@ -316,6 +319,24 @@ def _own_starts(batch: _Batch, runs: _Runs, episode: Ints, forks: bool | None) -
             own[row] += max(sizes, default=0)
         seen[name, history].append(run)
     return own
+
+
+def _alike(batch: _Batch, runs: _Runs, label: Ints, sequences: Ints) -> Bools:
+    """Which of these sequences may begin like another one of their episode, by a few tokens."""
+    first = runs.start[(np.cumsum(runs.turns) - runs.turns)[sequences]]
+    begin, episode = batch.starts[sequences], label[sequences]
+    least = np.full(label.max(initial=0) + 1, 8)  # tokens that come before every first run
+    np.minimum.at(least, episode, first - begin)
+    key = episode.astype(np.uint64)
+    for place in range(8):
+        counts = np.flatnonzero(least[episode] > place)
+        key[counts] = key[counts] * np.uint64(0x9E3779B97F4A7C15) + batch.ids[
+            begin[counts] + place
+        ].astype(np.uint64)
+    _, which, count = np.unique(key, return_inverse=True, return_counts=True)
+    alike = np.zeros(label.size, dtype=np.bool_)
+    alike[sequences] = count[which] > 1
+    return alike
 
 
 def common(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> int:

@@ -1,5 +1,6 @@
 """Where the tokens of steps are, and credit onto them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias, get_args
@@ -92,11 +93,57 @@ class Spans(Brief):
         return replace(self, start=start, end=end, lengths=lengths, width=width)
 
 
-def turn_starts(mask: Any) -> Ints:
-    """The first token of each run of the model's tokens."""
-    begins = written = np.asarray(mask) != 0
-    if written.size:
-        begins = np.append(written[:1], written[1:] > written[:-1])
+@dataclass(frozen=True, eq=False)
+class Ragged(Sequence[Any]):
+    """Rows of different lengths that are parts of one array."""
+
+    values: npt.NDArray[Any]
+    starts: Ints
+    sizes: Ints
+
+    @classmethod
+    def of(cls, rows: Sequence[npt.NDArray[Any]]) -> "Ragged":
+        """Arrays end to end."""
+        sizes = np.array([row.size for row in rows], dtype=np.int64)
+        values = np.concatenate(rows) if len(rows) else np.zeros(0)
+        return cls(values, np.cumsum(sizes) - sizes, sizes)
+
+    def __len__(self) -> int:
+        return int(self.sizes.size)
+
+    def __getitem__(self, row: Any) -> Any:
+        return self.values[self.starts[row] : self.starts[row] + self.sizes[row]]
+
+    def any_of(self, flat: Any) -> Any:
+        """For each row whether any of its numbers is not 0, given those of all end to end."""
+        found = np.zeros(len(self), dtype=np.bool_)
+        full = np.flatnonzero(self.sizes)
+        if full.size:
+            before = (np.cumsum(self.sizes) - self.sizes)[full]
+            found[full] = np.logical_or.reduceat(flat, before)
+        return found
+
+    def flat(self, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """The rows end to end."""
+        before = np.append(0, np.cumsum(self.sizes))
+        flat, shift = np.empty(before[-1], dtype), self.starts - before[:-1]
+        for low in range(0, flat.size, 1 << 20):  # bounds the memory of the places
+            high = min(low + (1 << 20), flat.size)
+            first, last = np.searchsorted(before, (low, high - 1), side="right") - 1
+            count = np.diff(before[first : last + 2].clip(low, high))
+            places = np.repeat(shift[first : last + 1], count) + np.arange(low, high)
+            flat[low:high] = self.values[places]
+        return flat
+
+
+def turn_starts(mask: Any, bounds: Any = 0) -> Ints:
+    """The first token of each run of the model's tokens; a run ends where a row begins."""
+    written = np.asarray(mask) != 0
+    begins = written.copy()
+    begins[1:] &= ~written[:-1]
+    edges = np.unique(bounds)
+    edges = edges[edges < written.size]
+    begins[edges] = written[edges]
     return np.flatnonzero(begins)
 
 

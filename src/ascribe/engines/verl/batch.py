@@ -12,6 +12,7 @@ from tensordict import TensorDict
 
 from ascribe.engines.inputs import task_name
 from ascribe.sessions import Spans, spread
+from ascribe.sessions.spans import Ragged
 from ascribe.steps.arrays import Bools, Ints
 
 
@@ -25,11 +26,11 @@ class BatchRows:
     """Rows of the batch, with padding."""
     sessions: list[tuple[str, int]]
     """Prompt (verl's ``uid``) and session of each row."""
-    prompts: Sequence[Any]
-    responses: Sequence[Any]
-    masks: Sequence[Any]
+    prompts: Ragged
+    responses: Ragged
+    masks: Ragged
     """1 where the model wrote the token of the response."""
-    scores: Sequence[Any]
+    scores: Ragged
     extra: Sequence[Mapping[str, Any]]
     """What the agent loop put into ``extra_fields``."""
     versions: Sequence[tuple[int | None, int | None]]
@@ -56,9 +57,9 @@ def queue_rows(batch: Any, *, tasks: bool = False) -> BatchRows:
     rows = sorted(names, key=names.__getitem__)
     fields = ("prompts", "responses", "response_mask", "rm_scores")
     data, extra = fetch(batch, *fields), extra_fields(batch)
-    columns = [data[field].unbind() for field in fields]
+    columns = [ragged(data[field]) for field in fields]
     prompts, responses, masks, scores = (
-        [column[row].numpy() for row in rows] for column in columns
+        Ragged(each.values, each.starts[rows], each.sizes[rows]) for each in columns
     )
     named = None
     if tasks:
@@ -94,8 +95,9 @@ def proto_rows(data: Any) -> BatchRows:
         sessions.append((uid, numbers[uid]))
         numbers[uid] += 1
 
-    def cut(name: str) -> list[Any]:
-        return [row[:size] for row, size in zip(data.batch[name].numpy(), lengths, strict=True)]
+    def cut(name: str) -> Ragged:
+        values = data.batch[name].numpy()
+        return Ragged(values.reshape(-1), count * np.arange(len(values)), lengths)
 
     prompts = zip(data.batch["prompts"].numpy(), attention[:, :-count], strict=True)
     fields = [
@@ -106,7 +108,7 @@ def proto_rows(data: Any) -> BatchRows:
         places=np.arange(len(sessions)),
         size=len(sessions),
         sessions=sessions,
-        prompts=[ids[real] for ids, real in prompts],
+        prompts=Ragged.of([ids[real] for ids, real in prompts]),
         responses=cut("responses"),
         masks=cut("response_mask"),
         scores=cut("rm_scores"),
@@ -120,6 +122,14 @@ def fetch(batch: Any, *names: str) -> Any:
     return transfer_queue.kv_batch_get(
         keys=batch.keys, partition_id=batch.partition_id, select_fields=list(names)
     )
+
+
+def ragged(values: Any) -> Ragged:
+    """The rows of a nested tensor, or of one that is padded to no length."""
+    if values.is_nested and values.layout == torch.jagged and values.lengths() is None:
+        bounds = values.offsets().cpu().numpy()
+        return Ragged(values.values().cpu().numpy(), bounds[:-1], np.diff(bounds))
+    return Ragged.of([row.numpy() for row in values.unbind()])
 
 
 def extra_fields(batch: Any) -> list[dict[str, Any]]:
@@ -143,17 +153,32 @@ def mute(batch: Any, spans: Spans, learned: Bools) -> list[bool]:
     Others are those of padding, of groups that do not count, and of responses that an earlier row
     of the session holds too. Returns which rows have tokens left.
     """
-    masks = fetch(batch, "response_mask")["response_mask"].unbind()
-    sizes = np.array([mask.shape[0] for mask in masks], dtype=np.int64)
-    wanted = spread(learned.astype(np.float64), replace(spans, lengths=sizes))
-    pairs = zip(masks, wanted, strict=True)
-    left = [mask * torch.from_numpy(want).to(mask) for mask, want in pairs]
-    changed = [row for row, mask in enumerate(masks) if not torch.equal(mask, left[row])]
+    masks = ragged(fetch(batch, "response_mask")["response_mask"])
+    total, before = masks.sizes.sum(), (np.cumsum(masks.sizes) - masks.sizes)[spans.sequence]
+    together = replace(
+        spans,
+        sequence=np.zeros_like(spans.sequence),
+        start=spans.start + before,
+        end=spans.end + before,
+        lengths=np.array([total]),
+    )
+    left = spread(learned, together, like=np.zeros(0, np.float32))[0] != 0
+    shown = masks.flat(np.bool_)
+    changed = np.flatnonzero(masks.any_of(shown & ~left)).tolist()
     if changed:
-        values = torch.nested.as_nested_tensor([left[row] for row in changed], layout=torch.jagged)
+        ends = np.cumsum(masks.sizes)
+        wanted = [left[ends[row] - masks.sizes[row] : ends[row]] for row in changed]
+        values = torch.nested.as_nested_tensor(
+            [
+                torch.from_numpy(masks[row] * want)
+                for row, want in zip(changed, wanted, strict=True)
+            ],
+            layout=torch.jagged,
+        )
         transfer_queue.kv_batch_put(
             keys=[batch.keys[row] for row in changed],
             partition_id=batch.partition_id,
             fields=TensorDict(dict.fromkeys(("response_mask", "loss_mask"), values), len(changed)),
         )
-    return [bool(mask.any()) for mask in left]
+    kept: list[bool] = masks.any_of(shown & left).tolist()
+    return kept

@@ -32,13 +32,13 @@ class Lineages:
     Attributes:
         agents: the name of who acts in each row; None if no row has one.
         parents: for each row the row of the batch and the turn in it that spawned it.
-        order: for each row, numbers that put the turns of its session in order.
+        order: for each row, numbers that put the turns of its session in order; None if rows do.
         faults: groups with a malformed ``parent``, and why they are dropped.
     """
 
     agents: list[str | None] | None
     parents: list[Parent]
-    order: list[list[int]]
+    order: list[list[int]] | None
     faults: dict[str, str]
 
     @classmethod
@@ -50,6 +50,10 @@ class Lineages:
     ) -> "Lineages":
         """From what the agent loop says of each row; rows of a session follow each other."""
         agents = [None if fields.get("agent") is None else str(fields["agent"]) for fields in extra]
+        if not any("parent" in fields for fields in extra):
+            return cls(
+                agents=agents if {*agents} - {None} else None, parents=[], order=None, faults={}
+            )
         rows_of: defaultdict[Any, list[int]] = defaultdict(list)
         for row, session in enumerate(sessions):
             rows_of[session].append(row)

@@ -26,7 +26,7 @@ All other keys are parameters of the recipe.
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -65,10 +65,10 @@ from ascribe.engines.versions import SampledVersions, Staleness
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.sessions import Loss, Spans, State, from_sequences, loss_weights
 from ascribe.sessions.decoding import decoder
-from ascribe.sessions.endings import end_tokens, is_truncated
+from ascribe.sessions.endings import end_tokens
 from ascribe.sessions.sequences import ID, START, Decoder
-from ascribe.sessions.spans import turn_starts
-from ascribe.steps.arrays import Bools, Floats
+from ascribe.sessions.spans import Ragged, turn_starts
+from ascribe.steps.arrays import Bools, Floats, Ints
 from ascribe.steps.errors import InputError
 from ascribe.steps.problems import one_line
 from ascribe.steps.select import OnProblem
@@ -189,23 +189,20 @@ class LoopSteps:
         if self.ends is None:
             self.ends = end_tokens(tokenizer, get_generation_config(copy_to_local(self.model)))
             self.decode = decoder(tokenizer)
-        sessions, prompts = rows.sessions, rows.prompts
-        written, masked, faults = _written(rows)
-        turns = [int(turn_starts(each).size) for each in written]
+        sessions = rows.sessions
+        written, starts, masked, faults = _written(rows)
+        ends = np.cumsum(rows.responses.sizes)
+        turns = np.diff(np.searchsorted(starts, ends), prepend=0).tolist()
         lists, found_faults = self._turn_lists(rows, turns)
         faults |= found_faults
         lineages = Lineages.of(sessions, turns, rows.extra)
         # That of the session's last row, as in verl.
-        scores = zip(sessions, map(np.sum, rows.scores), strict=True)
-        score_of = {session: float(score) for session, score in scores}
+        score_of = dict(zip(sessions, _sums(rows.scores), strict=True))
         score = [score_of[session] for session in sessions]
-        # In the types that from_sequences has: verl's are eight bytes for each token.
-        pairs = zip(prompts, rows.responses, strict=True)
-        ids = [np.concatenate(pair, dtype=ID, casting="unsafe") for pair in pairs]
-        pairs = zip(prompts, written, strict=True)
+        ids, mask = _sequences(rows, written)
         table, spans = from_sequences(
             ids,
-            [np.append(np.zeros(prompt.size, np.bool_), each) for prompt, each in pairs],
+            mask,
             group=[uid for uid, _ in sessions],
             trajectory=[session for _, session in sessions],
             agent=lineages.agents,
@@ -213,10 +210,7 @@ class LoopSteps:
             decode=self.decode,
             state=self.state,
             keys=lists[STATES] if self.state == "key" else None,
-            truncated=[
-                is_truncated(response, own, self.ends, unanswered=bool(fields.get(TRUNCATED)))
-                for response, own, fields in zip(rows.responses, written, rows.extra, strict=True)
-            ],
+            truncated=_truncated(rows, written, self.ends),
             reward=score if self.rewards == FINAL else None,
             turn_rewards=None if self.rewards == FINAL else lists[self.rewards],
         )
@@ -224,15 +218,17 @@ class LoopSteps:
             table = _with_rest(table, np.array(score)[spans.sequence])
         table = with_tasks(lineages.with_parents(table, spans), rows.tasks, spans)
         table = with_first_tokens(table, spans, ids, self.recipe)
-        entries = list(zip(spans.sequence, spans.turn, strict=True))
         found = {
             name: np.array(
-                [lists[given][at][turn] if turn >= 0 else np.nan for at, turn in entries]
+                [
+                    lists[given][at][turn] if turn >= 0 else np.nan
+                    for at, turn in zip(spans.sequence, spans.turn, strict=True)
+                ]
             )
             for name, given in SCORES.items()
             if given in self.lists
         }
-        versions = [rows.versions[at] for at in spans.sequence]
+        of_rows = spans.sequence
         spans = _in_batch(spans, rows)
         compute = None
         if self.layer is not None:
@@ -244,14 +240,14 @@ class LoopSteps:
         found |= {name: of_steps(name, each, spans) for name, each in (tokens or {}).items()}
         table = with_columns(table, found)
         self.sampled = SampledVersions.of(
-            table.group.texts(), table.trajectory.texts(), versions, version
+            table.group.texts(), table.trajectory.texts(), rows.versions, version, of_rows
         )
         dropped = faults | lineages.faults | self.staleness.dropped(self.sampled, metrics)
         credited = credit_steps(
             table, self.recipe, self.check, failed=dropped, history=history, compute=compute
         )
         several = len(set(sessions)) < len(sessions)
-        every = credited.learned.all() and all(mask.any() for mask in rows.masks)
+        every = credited.learned.all() and rows.masks.any_of(rows.masks.flat(np.bool_)).all()
         self.minibatches = None if every and not several else self.updates
         metrics.update(credit_metrics(credited))
         metrics["ascribe/masked_turns"] = masked
@@ -305,21 +301,23 @@ class LoopSteps:
         return lists, faults
 
 
-def _written(rows: BatchRows) -> tuple[list[Any], int, dict[str, str]]:
-    """For each row 1 in its turns; turns with masked tokens; groups with bad ``turn_spans``.
+def _written(rows: BatchRows) -> tuple[Bools, Ints, int, dict[str, str]]:
+    """All responses end to end: 1 in turns; where turns begin; turns with masked tokens; faults.
 
-    The mask tells the turns of a row whose loop does not, or that holds another response now.
+    Faults are the groups with bad ``turn_spans``. The mask tells the turns of a row whose loop does
+    not, or that holds another response now.
     """
-    written, masked, faults = [], 0, {}
-    for response, mask, fields, (group, session) in zip(
-        rows.responses, rows.masks, rows.extra, rows.sessions, strict=True
-    ):
-        shown = np.asarray(mask) != 0
+    shown, faults = rows.masks.flat(np.bool_), {}
+    written, begins = shown.copy(), np.cumsum(rows.masks.sizes) - rows.masks.sizes
+    for row, fields in enumerate(rows.extra):
         given, recorded = fields.get(SPANS), fields.get(RECORDED)
-        own = None
+        if given is None and recorded is None:
+            continue
+        place, own = slice(begins[row], begins[row] + rows.masks.sizes[row]), None
         if given is not None:
-            own = _filled(given, shown)
+            own = _filled(given, shown[place])
             if own is None:
+                group, session = rows.sessions[row]
                 faults[str(group)] = f"bad_{SPANS}"
                 logging.getLogger(__name__).warning(
                     "episode %s/%s: %s is %s, but must hold [BEGIN, END] of each turn, with tokens "
@@ -327,13 +325,54 @@ def _written(rows: BatchRows) -> tuple[list[Any], int, dict[str, str]]:
                     "dropped",
                     *(group, session, SPANS, one_line(given)),
                 )
-        elif recorded is not None and recorded[0] == checksum(response):
-            own = _filled(recorded[1], shown)
-        own = shown if own is None else own
-        hidden = np.flatnonzero(own & ~shown)
-        masked += np.unique(np.searchsorted(turn_starts(own), hidden, side="right")).size
-        written.append(own)
-    return written, masked, faults
+        elif recorded is not None and recorded[0] == checksum(rows.responses[row]):
+            own = _filled(recorded[1], shown[place])
+        if own is not None:
+            written[place] = own
+    starts = turn_starts(written, begins)
+    hidden = np.flatnonzero(written & ~shown)
+    return written, starts, np.unique(np.searchsorted(starts, hidden, "right")).size, faults
+
+
+def _truncated(rows: BatchRows, written: Bools, ends: Collection[int]) -> Bools:
+    """As ``is_truncated`` of each row, of which a last turn may lack an answer."""
+    sizes = rows.responses.sizes
+    after = np.cumsum(sizes)
+    # Read from the end, the first run of a row is its last one.
+    last = written.size - 1 - turn_starts(written[::-1], written.size - after)[::-1]
+    count = np.diff(np.searchsorted(last, after), prepend=0)
+    spoke = np.flatnonzero(count)
+    places = last[np.cumsum(count)[spoke] - 1] - (after - sizes)[spoke]
+    final = rows.responses.values[rows.responses.starts[spoke] + places]
+    cut = np.array([bool(fields.get(TRUNCATED)) for fields in rows.extra], dtype=np.bool_)
+    ended = np.zeros(cut.size, dtype=np.bool_)
+    ended[spoke] = np.isin(final, list(ends))
+    return cut | ~ended
+
+
+def _sums(scores: Ragged) -> list[float]:
+    """The sum of each row, of which few have more than one number other than 0."""
+    flat = scores.flat(scores.values.dtype)
+    places = np.flatnonzero(flat)
+    row = np.searchsorted(np.cumsum(scores.sizes), places, side="right")
+    sums = np.zeros(len(scores))
+    sums[row] = flat[places]
+    for several in np.flatnonzero(np.bincount(row, minlength=sums.size) > 1):
+        sums[several] = np.sum(scores[several])
+    found: list[float] = sums.tolist()
+    return found
+
+
+def _sequences(rows: BatchRows, written: Bools) -> tuple[Ragged, Ragged]:
+    """The tokens of prompts and responses, and where the model wrote them."""
+    sizes = np.stack([rows.prompts.sizes, rows.responses.sizes], axis=1)
+    is_response = np.repeat(np.arange(sizes.size) % 2 == 1, sizes.ravel())
+    ids, mask = np.empty(is_response.size, ID), np.zeros(is_response.size, np.bool_)
+    ids[is_response], mask[is_response] = rows.responses.flat(ID), written
+    ids[~is_response] = rows.prompts.flat(ID)
+    lengths = sizes.sum(axis=1)
+    starts = np.cumsum(lengths) - lengths
+    return Ragged(ids, starts, lengths), Ragged(mask, starts, lengths)
 
 
 def _filled(spans: Any, shown: Bools) -> Bools | None:
@@ -415,7 +454,7 @@ def _number(value: Any) -> float:
 
 def _in_batch(spans: Spans, rows: BatchRows) -> Spans:
     """The spans of these rows' sequences as those of a batch's responses."""
-    shift = np.array([prompt.size for prompt in rows.prompts], dtype=np.int64)
+    shift = rows.prompts.sizes
     lengths, turns = np.zeros(rows.size, dtype=np.int64), np.zeros(rows.size, dtype=np.int64)
     lengths[rows.places], turns[rows.places] = spans.lengths - shift, spans.turns
     before = shift[spans.sequence]
