@@ -192,7 +192,7 @@ def _print(page: Picture, session: dict[str, Any] | None, *, training: bool) -> 
             for each in balance.details():
                 screen.print_note(each)
         screen.say(separates["sentence"], "bold")
-        for row in separates["rows"][:FINDINGS]:
+        for row in [each for each in separates["rows"] if not each["turned"]][:FINDINGS]:
             screen.say(f"- {row['sentence']} {row['sure']}", "" if row["certain"] else "dim")
         for line in filter(None, [separates["needed"], separates["advice"]]):
             screen.say(line)
