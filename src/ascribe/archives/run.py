@@ -603,12 +603,14 @@ def _credited(job: Job, chunk: int) -> "Iterator[pa.Table]":
         place = job.work.child(f"credit-{part}.arrow")
         tables += read_streams(place, chunk, len(job.archive.chunks))
     # A part that was dropped as a whole has no terms: their columns are null, or not there.
-    credit = pa.concat_tables(tables, promote_options="default").sort_by(ROW)
-    arrays = {}
+    credit = pa.concat_tables(tables, promote_options="default")
+    places, arrays = credit.column(ROW).to_numpy() - first, {}
     for name, _ in job.kinds:
         column = credit.column(name)
         missing = credit.column("reason") if name.startswith("reason") else pa.scalar(0.0)
-        arrays[name] = pc.coalesce(column, missing).to_numpy()
+        values = pc.coalesce(column, missing).to_numpy()
+        arrays[name] = np.empty_like(values)
+        arrays[name][places] = values
     for start, table in job.archive.batches(chunk, list(job.archive.columns), decode=True):
         here = slice(start - first, start - first + table.num_rows)
         rows = as_written(without_unused(table), job.absent, job.width)

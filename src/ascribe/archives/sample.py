@@ -67,7 +67,7 @@ def sample_archive(
         limit, found = np.uint64(2**64 - 1), list[Chosen]()
         for number in range(len(archive.chunks)):
             for start, table in archive.batches(number, names, verify=True):
-                keys, real, _ = keys_of(table, by_group=True)
+                keys, real, _ = keys_of(table, by_group=True, only_groups=True)
                 at = np.flatnonzero((keys <= limit) & real)
                 part = without_unused(table.take(pa.array(at)))
                 found.append(Chosen(part, start + at, keys[at], _bytes_of(part)))

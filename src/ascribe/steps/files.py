@@ -423,8 +423,9 @@ def _text_from_arrow(name: str, column: "pa.ChunkedArray") -> Coded:
             raise
         values = np.array([*texts, None], dtype=object)[:-1]
     names = array.dictionary
-    if names.null_count or len(names.unique()) < len(names):
-        # A dictionary may hold a text twice, or a null.
+    merged = len(names) > max((len(each.dictionary) for each in column.chunks), default=0)
+    if names.null_count or (not merged and len(names.unique()) < len(names)):
+        # A dictionary that is not merged of others may hold a text twice; any, a null.
         recoded = Coded.encode(list(values))
         codes, values = np.append(recoded.codes, -1)[codes], recoded.values
     return Coded(codes, values.astype(object)).used()
@@ -435,6 +436,11 @@ def without_unused(table: "pa.Table") -> "pa.Table":
     import pyarrow as pa
 
     def compact(array: pa.DictionaryArray) -> pa.DictionaryArray:
+        if len(array) >= len(array.dictionary):  # which may all be used
+            present = np.zeros(len(array.dictionary), dtype=np.bool_)
+            present[array.indices.drop_null().to_numpy()] = True
+            if present.all():
+                return array
         used = array.indices.dictionary_encode()  # in the order in which they appear
         values = array.dictionary.take(used.dictionary)
         return pa.DictionaryArray.from_arrays(used.indices, values)
@@ -511,7 +517,7 @@ def _read_parquet(
             stop = start + row_group.num_rows
             inside = None if rows is None else np.sort(rows[(rows >= start) & (rows < stop)])
             if inside is None or inside.size:
-                cells = sum(chunk.num_values for chunk in _chunks(file, index))
+                cells = sum(chunk.num_values for chunk in _chunks(file, index, schema.names))
                 room = _take_room(room, row_group.total_byte_size + 8 * cells)
                 table = file.read_row_group(index, columns=names)
                 for name in others:
@@ -578,15 +584,13 @@ def read_row_groups(
     names = [name for name in schema.names if name in columns]
     flat = [name for name in names if name in KNOWN_COLUMNS and name != "fingerprint"]
     wide = [name for name in names if name not in flat]
-    inside = tuple(f"{name}." for name in wide)
     for index in groups:
         group = file.metadata.row_group(index)
-        size, wide_size = 0, 1
-        for column in _chunks(file, index):
-            if column.path_in_schema in flat:
-                size += column.total_uncompressed_size
-            elif f"{column.path_in_schema}.".startswith(inside):
-                wide_size += max(column.total_uncompressed_size, 8 * column.num_values)
+        size, wide_size = group.total_byte_size, 1
+        if size > SMALL_BYTES:
+            size = sum(chunk.total_uncompressed_size for chunk in _chunks(file, index, flat))
+        for chunk in _chunks(file, index, wide) if wide else ():
+            wide_size += max(chunk.total_uncompressed_size, 8 * chunk.num_values)
         small = size <= SMALL_BYTES and group.num_rows <= SMALL_ROWS
         fit = group.num_rows * WIDE_BYTES // wide_size
         step = SMALL_ROWS if small and not wide else min(fit + 1, WIDE_ROWS)
@@ -611,15 +615,16 @@ def read_row_groups(
             yield from _decoded_pieces(table, schema, wide, room) if decode else [table]
 
 
-def _chunks(file: Any, index: int) -> list[Any]:
-    """What a Parquet file says of each column chunk of a row group.
+def _chunks(file: Any, index: int, names: Collection[str]) -> list[Any]:
+    """What a Parquet file says of each chunk of these columns in a row group.
 
     A chunk whose statistics are damaged ends the process if pyarrow is asked for it, but raises if
     rows are read. So the first row is read before.
     """
-    next(file.iter_batches(1, [index], use_threads=False), None)
-    group = file.metadata.row_group(index)
-    return [group.column(number) for number in range(group.num_columns)]
+    next(file.iter_batches(1, [index], names, use_threads=False), None)
+    group, inside = file.metadata.row_group(index), tuple(f"{name}." for name in names)
+    paths = [f"{file.schema.column(number).path}." for number in range(group.num_columns)]
+    return [group.column(n) for n, path in enumerate(paths) if path.startswith(inside)]
 
 
 def _decoded_pieces(
@@ -722,7 +727,7 @@ def write_parquet(file: Any, tables: "Iterable[pa.Table]") -> None:
         for table in tables:
             if writer is None:
                 options = {"compression": "zstd", "write_page_checksum": True}
-                writer = pq.ParquetWriter(file, table.schema, **options)
+                writer = pq.ParquetWriter(file, table.schema, **options, **_encodings(table))
             writer.write_table(table)
         writer.close()
     except pa.ArrowException as error:
@@ -738,6 +743,24 @@ def write_parquet(file: Any, tables: "Iterable[pa.Table]") -> None:
     digest = _digest(tail, file, footer)
     file.seek(footer)
     file.write(SEAL_MARK + digest + tail)
+
+
+def _encodings(table: "pa.Table") -> dict[str, list[str]]:
+    """Columns of a Parquet file that get statistics, and those that get a dictionary.
+
+    Texts and lists get no statistics, nor fingerprints a dictionary: both take longer to write than
+    the values, and make nothing smaller.
+    """
+    import pyarrow.parquet as pq
+
+    pq.write_table(table.schema.empty_table(), buffer := BytesIO())
+    schema = pq.ParquetFile(buffer).schema
+    leaves = [schema.column(number) for number in range(len(schema))]
+    flat = [leaf for leaf in leaves if "." not in leaf.path and leaf.physical_type != "BYTE_ARRAY"]
+    return {
+        "write_statistics": [leaf.path for leaf in flat],
+        "use_dictionary": [e.path for e in leaves if not e.path.startswith("fingerprint.")],
+    }
 
 
 def check_seal(file: Any, name: str) -> None:
