@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-POLL = 2.0
+POLL = 5.0
 """Seconds between two looks."""
 
 GRACE = 20.0
@@ -111,16 +111,22 @@ class Parts:
         if not ray.is_initialized():
             return []
         job = ray.JobID.from_hex(ray.get_runtime_context().get_job_id())
-        actors = ray._private.state.actors(job_id=job).values()
+        try:
+            actors = ray._private.state.actors(job_id=job).values()
+        except ray.exceptions.RayError:  # Ray itself is ending, and this process with it
+            return []
         loops = [one["Address"] for one in actors if TOOLS in one["ActorClassName"]]
         lost = [_why_lost(one) for one in actors if one["OwnerAddress"] not in loops]
+        running = {}
         for process in _below(psutil.Process()):
             with suppress(psutil.Error):
-                title = process.cmdline()[0].strip() if process.cmdline() else ""
+                title = " ".join(process.cmdline())  # of a process that nobody has waited for: none
                 if title.startswith(SERVERS):
-                    self._servers[process.pid] = process.ppid(), title
-        for process, (actor, title) in self._servers.items():
-            if psutil.pid_exists(actor) and not psutil.pid_exists(process):
+                    running[process.pid] = process.ppid(), title
+        self._servers |= running
+        for process in self._servers.keys() - running.keys():
+            parent, title = self._servers[process]
+            if psutil.pid_exists(parent):
                 lost.append(f"{title}, process {process}")
         return list(filter(None, lost))
 
