@@ -36,7 +36,7 @@ EXAMPLE = common.ROOT / "examples" / "train" / "textcraft_tiny_verl.yaml"
 VICTIMS = {
     "server": ("VLLM::",),
     "worker": ("ray::WorkerDict", "ray::AgentLoopWorker", "ray::SimpleStorageUnit"),
-    "trainer": ("ray::EpisodeRunner", "ascribe_lab.train.verl.main_ppo"),
+    "trainer": ("ray::TaskRunner", "ascribe_lab.train.verl.main_ppo"),
     "trl": ("train --engine trl",),
 }
 """By case, words in the command lines of the processes to kill."""

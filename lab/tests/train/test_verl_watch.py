@@ -153,7 +153,8 @@ class AgentLoopWorker(Part):
         self.own = ray.remote(num_cpus=0)(Part).remote()
         return ray.get(self.own.process.remote())
 def make(of): return ray.remote(num_cpus=0)(of).remote()
-ray.init(num_cpus=1, include_dashboard=False, object_store_memory=10**8)
+ray.init(num_cpus=1, include_dashboard=False, object_store_memory=10**8,
+    log_to_driver=False)
 lost, killed, dropped, loop = make(Part), make(Part), make(Part), make(AgentLoopWorker)
 processes = ray.get([one.process.remote() for one in (lost, killed, dropped)])
 tool = ray.get(loop.tool.remote())
@@ -167,8 +168,9 @@ print(processes[0], *Parts().dead())
     words = [sys.executable, "-c", program]
     said = subprocess.run(words, check=False, capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
-    process, _, part = said.stdout.splitlines()[-1].partition(" ")
-    assert part.startswith(f"Part, process {process}: The actor is dead because")
+    process, _, part = said.stdout.strip().partition(" ")
+    assert part.startswith(f"Part, process {process}: ")
+    assert "worker process has died" in part
 
 
 @NEEDS_VERL
