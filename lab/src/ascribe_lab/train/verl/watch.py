@@ -120,7 +120,7 @@ class Parts:
         running = {}
         for process in _below(psutil.Process()):
             with suppress(psutil.Error):
-                title = " ".join(process.cmdline())  # of a process that nobody has waited for: none
+                title = " ".join(process.cmdline()).strip()  # nothing once it has ended
                 if title.startswith(SERVERS):
                     running[process.pid] = process.ppid(), title
         self._servers |= running
