@@ -394,10 +394,15 @@ class OutputSection:
 
 @dataclass(frozen=True, config=STRICT)
 class EngineSection:
-    """What only one engine knows, passed on unchanged."""
+    """What only one engine knows, passed on unchanged, and how long to wait for it."""
 
     trl: Options = key("fields of GRPOConfig that no other key sets", {})
     verl: Options = key("keys of verl's configuration, in dotted form", {})
+    iteration_limit: StrictFloat | None = key(
+        "time limit for an iteration on verl, in seconds, after which the run ends; null: none",
+        10800.0,
+        gt=0,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

@@ -23,6 +23,7 @@ MAY_CHANGE: tuple[Keys, ...] = (
     ("output",),
     ("environment", "pool"),
     ("environment", "workers"),
+    ("engine", "iteration_limit"),
 )
 """Keys that may differ when a run is resumed, since they do not change the updates. So may the
 number of iterations, if the learning rate is constant."""

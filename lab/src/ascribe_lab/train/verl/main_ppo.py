@@ -2,6 +2,8 @@
 
 from ascribe.engines.verl import runners
 from ascribe_lab.train.verl.runner import EpisodeRunner
+from ascribe_lab.train.verl.watch import watching
 
 if __name__ == "__main__":
-    runners.main_ppo(EpisodeRunner)
+    with watching():
+        runners.main_ppo(EpisodeRunner)

@@ -5,9 +5,11 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
@@ -15,11 +17,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ascribe.engines.metrics import NAME as METRICS
 from ascribe.steps.atomic import replacing_folder, write_file
 from ascribe.steps.errors import MissingPackageError
+from ascribe.steps.hints import duration
 from ascribe_lab.train.config import Config, ConfigError
 from ascribe_lab.train.resolve import MODEL, EngineError, Run, start_folder, write_config
-from ascribe_lab.train.verl.arguments import verl_overrides
+from ascribe_lab.train.verl import watch
+from ascribe_lab.train.verl.arguments import SEQUENCE, verl_overrides
 
 RUN = "run.yaml"
 """The config as verl's processes read it, in the output folder."""
@@ -33,6 +38,11 @@ LATEST = "latest_checkpointed_iteration.txt"
 CODE_KEPT = "128"
 """Of how many operations torch keeps its code on a CPU. It makes some for every width of a batch,
 and would keep 1024 of them, which are gigabytes."""
+
+CACHE = "VLLM_CPU_KVCACHE_SPACE"
+"""How much memory a server on the CPU keeps for keys and values."""
+
+SHARE = "actor_rollout_ref.rollout.gpu_memory_utilization"
 
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Set to 0, this variable makes a Ray that is started here listen on the loopback address alone,
@@ -68,10 +78,46 @@ def run(run: Run, *, resume: bool) -> None:
     line = " \\\n  ".join(map(shlex.quote, words))
     write_file(folder / "command.txt", f"{line}\n")
     one_node = config.engine.verl.get("trainer.nnodes", 1) == 1
-    done = subprocess.run(words, env=_environment(cpu=cpu, one_node=one_node), check=False)
-    if done.returncode:
-        raise EngineError(f"verl ended with code {done.returncode}; its output is above")
+    began, limit = time.time(), config.engine.iteration_limit
+
+    def late() -> bool:
+        metrics = folder / METRICS
+        last = max(began, metrics.stat().st_mtime if metrics.exists() else 0)
+        return limit is not None and time.time() - last > limit
+
+    code = watch.run(words, _environment(cpu=cpu, one_node=one_node), late)
+    if code in (watch.LOST, -signal.SIGKILL):
+        what = "verl was killed" if code < 0 else "verl lost a part, named above"
+        if limit is not None and late():
+            what = f"no iteration ended within engine.iteration_limit, {duration(limit)}"
+        raise EngineError(f"{what}; {_last_checkpoint(folder)}", hint=_less_memory(config, cpu=cpu))
+    if code:
+        raise EngineError(f"verl ended with code {code}; its output is above")
     _publish(folder, adapters=config.model.lora is not None)
+
+
+def _last_checkpoint(folder: Path) -> str:
+    latest = folder / "checkpoints" / LATEST
+    if not latest.exists():
+        return "there is no checkpoint yet"
+    number = latest.read_text().strip()
+    return f"the checkpoint of iteration {number} is kept, from which --resume goes on"
+
+
+def _less_memory(config: Config, *, cpu: bool) -> str:
+    """What to lower if memory was short, with the values of the config."""
+    verl = config.engine.verl
+    values: dict[str, Any] = {
+        "update.rows_per_pass": config.update.rows_per_pass,
+        "rollout.context": config.rollout.context or SEQUENCE,
+    }
+    if cpu:
+        values["engine.verl.trainer.n_gpus_per_node"] = verl.get("trainer.n_gpus_per_node", 1)
+        values[f"the shell variable {CACHE}"] = os.environ.get(CACHE, "1") + " GiB"
+    else:
+        values[f"engine.verl.{SHARE}"] = verl.get(SHARE, 0.5)
+    settings = ", ".join(f"{name} ({value})" for name, value in values.items())
+    return f"if memory was short, lower {settings}"
 
 
 def _absolute(config: Config) -> Config:
