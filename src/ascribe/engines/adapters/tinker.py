@@ -12,11 +12,12 @@ A batch is a list of ``TrajectoryGroup``; each transition is a step.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from ascribe.engines.adapters import ExampleEpisode, credit_batch
+from ascribe.engines.adapters import ExampleEpisode, check_seams, credit_batch
 from ascribe.engines.options import Options
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.sessions import Decoder
@@ -154,4 +155,5 @@ class TinkerAdapter:
 def assemble_with(method: str | Recipe = DEFAULT, **options: Any) -> Callable[..., Any]:
     """A function in place of ``assemble_training_data``; options are those of the adapter."""
     adapter = TinkerAdapter(**options)
+    check_seams(import_module("tinker_cookbook.rl.train"), "assemble_training_data")
     return lambda groups, _=None: credit_batch(adapter, groups, method)[0]
