@@ -18,20 +18,13 @@ run() { # NAME of the environment, then arguments of pytest; goes on after a fai
 
 run full -m nightly
 run trl -m nightly -k trl tests/engines lab/tests
-for lock in scripts/locks/releases/trl-*.txt; do # other releases, over the same packages
-    over=$folder/$(basename "$lock" .txt)
-    "$folder/trl/bin/python" -m pip install --quiet --no-deps --require-hashes --upgrade --target "$over" --requirement "$lock"
-    PYTHONPATH=$over TRITON_INTERPRET=1 run trl -m "not nightly" tests/engines/test_trl_*.py
-done
 run verl -m nightly -k "verl or vllm or released" tests/engines lab/tests
-over=$folder/verl-0.9.0 # likewise
-"$folder/verl/bin/python" -m pip install --quiet --no-deps --require-hashes --upgrade --target "$over" --requirement scripts/locks/releases/verl-0.9.0.txt
-rm -rf "$over/tests" "$over/scripts" # they would be taken for ours
-PYTHONPATH=$over run verl -m "not nightly" lab/tests/train/test_verl_{parts,tools}.py
 run alfworld -m nightly -k alfworld lab/tests
 command -v bwrap > /dev/null || { apt-get -qq update && apt-get -qq install --yes bubblewrap; }
 run formats -m nightly lab/tests/docs/test_harness.py
 run trainers -m nightly tests/engines/test_adapter_areal.py
+echo "== other releases of the engines"
+"$folder/full/bin/python" scripts/releases.py "$folder" || failed+=" releases"
 HYPOTHESIS_PROFILE=nightly run full -m "not nightly" tests lab/tests
 scripts/make_env.sh "$folder/library" dev && "$folder/library/bin/python" -m pip uninstall --yes ascribe-lab
 run library -m "not nightly" tests

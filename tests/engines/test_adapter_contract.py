@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import ascribe
 from ascribe.cli import app
-from ascribe.engines.adapters import credit_batch
+from ascribe.engines.adapters import check_seams, credit_batch
 from ascribe.engines.adapters.contract import EPISODES, PARTS, check_adapter
 from examples.adapter import ListAdapter
 from tests.engines import adapter_toys as toys
@@ -65,6 +65,15 @@ def test_a_recipe_with_state_is_refused() -> None:
     adapter = ListAdapter()
     with pytest.raises(ValueError, match="carries state"):
         credit_batch(adapter, adapter.example(EPISODES), "ccpo")
+
+
+def test_a_release_without_what_ours_overrides_is_refused() -> None:
+    class Trainer:
+        def update(self) -> None: ...
+
+    check_seams(Trainer, "update")
+    with pytest.raises(ImportError, match="Trainer has no credit, advantages, which credit for"):
+        check_seams(Trainer, "update", "credit", "advantages")
 
 
 def test_the_pages_have_what_the_tests_of_adapters_run_and_no_other_lines() -> None:

@@ -1,4 +1,4 @@
-"""Tinker cookbook 0.5.8: its own objects in, its own functions take what comes out."""
+"""Tinker cookbook 0.5.8 and 0.6.1: its own objects in, its own functions take what comes out."""
 
 import asyncio
 from types import SimpleNamespace
@@ -44,7 +44,8 @@ def test_its_loop_prepares_a_minibatch_and_its_metrics_read_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     groups = ADAPTER.example(EPISODES)
-    monkeypatch.setattr(train, "assemble_training_data", None)  # as it was, after the test
+    own = train.assemble_training_data
+    monkeypatch.setattr(train, "assemble_training_data", own)  # as it was, after the test
     tokenizer = SimpleNamespace(decode=lambda ids: " ".join(map(str, ids)))
     run_snippet("tinker", tokenizer=tokenizer)
     monkeypatch.setattr(train, "print_group", lambda *_: None)  # prints in colour
@@ -53,7 +54,7 @@ def test_its_loop_prepares_a_minibatch_and_its_metrics_read_it(
         async def make_envs(self) -> list:
             return []
 
-    data, _ = asyncio.run(
+    data, *_ = asyncio.run(  # since 0.6 what was used, too
         train.prepare_minibatch([Builder(), Builder()], groups, None, None, 0.0, 0.0)
     )
     expected, credited = credit_batch(ADAPTER, groups, "gigpo")

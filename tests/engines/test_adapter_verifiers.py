@@ -43,6 +43,7 @@ def test_samples_have_the_advantages_and_records_keep_them() -> None:
 
 
 def test_every_option_of_verifiers_has_an_answer() -> None:
+    pytest.importorskip("verifiers.v1.utils.trace_store", reason="the lists are of verifiers 0.4")
     check_lists(OPTIONS)
 
 
@@ -117,6 +118,7 @@ class ScriptedModel(BaseHTTPRequestHandler):
 def test_an_environment_is_played_credited_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("verifiers.v1.utils.trace_store", reason="since verifiers 0.4")
     from verifiers.v1.clients import ModelContext
     from verifiers.v1.configs.client import EvalClientConfig
     from verifiers.v1.episode import GroupInfo

@@ -14,7 +14,8 @@ from ascribe.engines.inputs import refuse_unknown
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.sessions import State
 from ascribe.steps.arrays import Floats
-from ascribe.steps.errors import InputError
+from ascribe.steps.errors import InputError, MissingPackageError
+from ascribe.steps.hints import page
 from ascribe.steps.select import OnProblem
 from ascribe.steps.table import StepTable
 
@@ -92,6 +93,26 @@ def credit_batch(
     table, places = adapter.steps(batch)
     credited = credit_steps(table, stateless(method), on_problem)
     return adapter.put(batch, places, credited.advantage), credited
+
+
+def check_seams(owner: Any, *names: str) -> None:
+    """Refuse a release of a trainer that lacks a method of which ours takes the place.
+
+    Nothing would call ours, and the run would go on without credit for turns.
+
+    Args:
+        owner: a class or a module of the trainer.
+        names: its methods or functions.
+
+    Raises:
+        ImportError: with the names that are missing.
+    """
+    missing = [name for name in names if not callable(getattr(owner, name, None))]
+    if missing:
+        raise MissingPackageError(
+            f"{owner.__name__} has no {', '.join(missing)}, which credit for turns overrides",
+            hint=f"install a release that {page('engines/index')} names",
+        )
 
 
 def check_state(state: Any) -> None:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from ascribe.engines.adapters import ExampleEpisode, check_state, stateless
+from ascribe.engines.adapters import ExampleEpisode, check_seams, check_state, stateless
 from ascribe.engines.crediting import credit_steps
 from ascribe.engines.options import Options, Refused, refuse
 from ascribe.estimators import DEFAULT, Recipe
@@ -185,6 +185,8 @@ class CreditedActor:
 
     def __init__(self, config: Any) -> None:
         self.recipe = stateless(self.method)
+        order = type(self).__mro__
+        check_seams(order[order.index(CreditedActor) + 1], "compute_advantages")
         refuse(OPTIONS[:1], lambda name: getattr(config, name.removeprefix("actor.")))
         super().__init__(config)  # type: ignore[call-arg]
 

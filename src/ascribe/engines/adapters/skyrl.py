@@ -24,7 +24,13 @@ from typing import Any
 import torch
 from torch.nn.functional import pad
 
-from ascribe.engines.adapters import ExampleEpisode, check_state, credit_batch, stateless
+from ascribe.engines.adapters import (
+    ExampleEpisode,
+    check_seams,
+    check_state,
+    credit_batch,
+    stateless,
+)
 from ascribe.engines.options import Options, Refused, refuse
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.sessions import Decoder, Spans, State, from_sequences, spread
@@ -267,6 +273,7 @@ def credited(trainer: type, method: str | Recipe = DEFAULT, **options: Any) -> t
     """
     chosen = stateless(method)
     SkyrlAdapter(**options)  # raises before the first rollout
+    check_seams(trainer, "convert_to_training_input", "compute_advantages_and_returns")
 
     class CreditedTrainer(trainer):  # type: ignore[misc]
         def __init__(self, cfg: Any, *parts: Any, **named: Any) -> None:

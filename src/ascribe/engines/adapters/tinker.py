@@ -10,13 +10,14 @@
 A batch is a list of ``TrajectoryGroup``; each transition is a step.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from ascribe.engines.adapters import ExampleEpisode, credit_batch
+from ascribe.engines.adapters import ExampleEpisode, check_seams, credit_batch
 from ascribe.engines.options import Options
 from ascribe.estimators import DEFAULT, Recipe
 from ascribe.sessions import Decoder
@@ -47,7 +48,7 @@ OPTIONS = (
             *("kl_reference_config", "loss_fn_config", "num_substeps", "lora_rank", "temperature"),
             *("compute_post_kl", "enable_trace", "span_chart_every", "async_config", "base_url"),
             *("ttl_seconds", "rolling_save_every", "rolling_ttl_seconds", "num_groups_to_log"),
-            *("rollout_json_export", "max_steps"),
+            *("rollout_json_export", "max_steps", "num_epochs"),
         ),
     ),
 )
@@ -67,6 +68,8 @@ class TinkerAdapter:
     """Token ids to text; without it texts are the ids themselves."""
     key: Callable[[Any], str] | None = None
     """The state of a transition; by default what its observation adds to the turn before it."""
+    told: Mapping[str, Any] = field(default_factory=dict)
+    """What the cookbook's ``assemble_training_data`` is told besides."""
 
     def steps(self, batch: Sequence[Any]) -> tuple[StepTable, Bools]:
         """One row for each transition; a group's final reward is added to the last one's.
@@ -108,7 +111,7 @@ class TinkerAdapter:
         from tinker_cookbook.rl.data_processing import assemble_training_data
 
         ones = [torch.ones(len(group.trajectories_G)) for group in batch]
-        data, metadata = assemble_training_data(batch, ones)
+        data, metadata = assemble_training_data(batch, ones, **self.told)
         turns = [t for group in batch for each in group.trajectories_G for t in each.transitions]
         sizes = [len(t.ac.tokens) * (not t.metrics.get("parse_error_masked")) for t in turns]
         values = torch.from_numpy(np.repeat(advantages[places], sizes)).float()
@@ -154,4 +157,9 @@ class TinkerAdapter:
 def assemble_with(method: str | Recipe = DEFAULT, **options: Any) -> Callable[..., Any]:
     """A function in place of ``assemble_training_data``; options are those of the adapter."""
     adapter = TinkerAdapter(**options)
-    return lambda groups, _=None: credit_batch(adapter, groups, method)[0]
+    check_seams(import_module("tinker_cookbook.rl.train"), "assemble_training_data")
+
+    def assemble(groups: Sequence[Any], _: Any = None, **told: Any) -> Any:
+        return credit_batch(replace(adapter, told=told), groups, method)[0]
+
+    return assemble
