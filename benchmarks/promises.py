@@ -61,7 +61,7 @@ PROMISES = (
     ),
     Promise(
         *("`bipace_q` with fingerprints of 3,584 numbers", "clustering", ".*", "ratio"),
-        *("bare matrix product", "the loop over records, which numpy runs step by step"),
+        *("bare matrix product", "numpy's conversion of half precision"),
     ),
     Promise(
         *("`gigpo` on a million steps in memory", "estimators", "gigpo, .*", "cpu_seconds", "-"),
@@ -93,7 +93,7 @@ PROMISES = (
     ),
     Promise("Logs of agents, time", "reading", ".* times .*", "ratio to json", "parsing JSON"),
     Promise(
-        "Reports on real logs", "reports", ".*", "cpu", "-", "drawing and the checks of tables"
+        "Reports on real logs", "reports", ".*", "cpu", "-", "reading, and permutations of outcomes"
     ),
 )
 
