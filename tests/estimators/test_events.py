@@ -401,5 +401,5 @@ def test_the_costly_step_is_told_in_words() -> None:
     rare = [
         text for text in said if text.startswith("no other attempt at this task made this call")
     ]
-    assert any("sessions with such a `write` won" in text for text in rare)
+    assert any("sessions with a `write` that no other made won" in text for text in rare)
     assert any(text.startswith("2 of 4 other attempts at this task") for text in said)

@@ -227,7 +227,7 @@ def test_why_a_call_is_suspect_is_counted_plainly() -> None:
     assert said["a/v/0", 0].startswith(expected.partition(";")[0])
     assert "100 %" not in said["a/v/0", 0], "that others won with it does not make it costly"
     assert said["a/v/2", 0].startswith("no other attempt at this task made this call; sessions")
-    assert "such a `call` won 0 %, else" in said["a/v/2", 0]
+    assert "a `call` that no other made won 0 %, else" in said["a/v/2", 0]
 
 
 def test_certain_differences_come_first_and_hints_are_marked() -> None:

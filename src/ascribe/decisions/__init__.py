@@ -110,8 +110,8 @@ class Decisions(Brief):
             return f"{_capital(first.text)}: {first.how_sure}."
         if not self.decisions:
             return (
-                "Nothing can be compared: no two attempts at one task decided differently in the "
-                "same situation and earned different rewards."
+                "Nothing can be compared: no two attempts at one task, of one version if there are "
+                "several, did different things in the same situation and earned different rewards."
             )
         first = self.decisions[0]
         return f"No decision is certain yet. The likeliest is {first.text}: {first.how_sure}."

@@ -130,7 +130,7 @@ class Reasons:
             such, rest = self._unique(int(calls.tool[call]))
             if self._agree(such, rest, best=best):
                 name = one_line(str(calls.tools[calls.tool[call]]), 40)
-                said += f"; sessions with such a `{name}` {self._share(such)}"
+                said += f"; sessions with a `{name}` that no other made {self._share(such)}"
                 return f"{said}, else {self._amount(rest)}"
         return said + self._rest(call, best=best)
 

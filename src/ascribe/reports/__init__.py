@@ -328,7 +328,7 @@ def picture(
     left_out, verdict = tuple(balances.values()), judge(facts)
     training = {name: getattr(verdict, name) for name in ("headline", "advice")}
     training |= {"situation": list(verdict.situation), "findings": verdict.rows()}
-    training["recipe"] = f"Credit by the recipe {first.name}{_CHOSEN * (given is None)}."
+    training["recipe"] = f"This page credits by {first.name}{_CHOSEN * (given is None)}."
     seen = [each.as_dict() for each in left_out]
     told = answer(
         credited, found, batches, calls, balances=seen, training=training, changed=changed

@@ -328,9 +328,8 @@ def grid(sessions: Played) -> Plain:
     cell = sessions.task[at] * versions + sessions.version[at]
     won = np.bincount(cell, sessions.outcome[at], tasks * versions).reshape(tasks, versions)
     size = np.bincount(cell, minlength=tasks * versions).reshape(tasks, versions)
-    least, most = float(sessions.outcome[at].min()), float(sessions.outcome[at].max())
-    if not sessions.graded:
-        least, most = 0.0, 1.0
+    ends = sessions.outcome[at] if sessions.graded else np.array([0.0, 1.0])
+    least, most = max(0.0, float(ends.min())), float(ends.max())
     names = BLOCKS[sessions.graded]
     rows: list[Plain] = []
     for task in np.flatnonzero(size.sum(axis=1)).tolist():
@@ -341,7 +340,7 @@ def grid(sessions: Played) -> Plain:
             else w[n > 0] / n[n > 0]
         )
         share = float(w.sum() / n.sum())
-        low, high = (math.isclose(share, end, abs_tol=1e-9) for end in (least, most))
+        low, high = own.max() <= least + SMALL, share >= most - SMALL
         rows.append(
             {
                 "task": sessions.tasks[task],
@@ -402,7 +401,7 @@ def session_rows(sessions: Played, credited: Credited, calls: Calls) -> list[Pla
     ends = np.append(steps.starts[1:], steps.rows.size).tolist()
     rows = []
     for number, (start, end) in enumerate(zip(steps.starts.tolist(), ends, strict=True)):
-        own = np.where(told[start:end], beyond[start:end], 0.0)
+        own = beyond[start:end]
         low, high = start + int(np.argmin(own)), start + int(np.argmax(own))
         praised = beyond[high] > SMALL and not why.never(number)
         places = [low if beyond[low] < -SMALL else None, high if praised else None]

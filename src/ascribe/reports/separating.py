@@ -15,7 +15,7 @@ from ascribe.steps.problems import counted, one_line
 
 Plain = dict[str, Any]
 
-HINTS = 3
+HINTS, HINTED = 3, ": these are hints"
 """Strongest decisions that are shown although they are not certain."""
 MOST_ROWS, MOST_TASKS = 100, 20
 SCORE, POWER, CLEAR = 3.0, 0.84, 0.2
@@ -36,7 +36,7 @@ def separates(found: Decisions, told: Sequence[Decision], credited: Credited) ->
     if turned := len(sure) - certain:
         sentence += f" {turned} more: at the same task the other way round than over all attempts."
     if not sure:
-        sentence = f"Nothing is certain yet{': these are hints' * bool(told)}."
+        sentence = f"No difference in what attempts did is certain yet{HINTED * bool(told)}."
         # The likeliest decision stands in the other sentence, unless it was left out on purpose.
         if not told and all(map(_agrees, found.decisions[:1])):
             sentence = found.sentence
@@ -61,7 +61,7 @@ def chosen(found: Decisions, credited: Credited, also: Decision | None = None) -
     # What versions earn is subtracted, so that the rest may contradict the shares beside it.
     hints = [e for e in once if not e.certain and e not in signs and _agrees(e)]
     told = [*certain, *hints[:HINTS], *turned, *signs[:MOST_TASKS]]
-    return told if also in (None, *told) else [*told, also]
+    return told if also is None or also in told else [*told, also]
 
 
 def _agrees(each: Decision) -> bool:
@@ -200,7 +200,8 @@ def needed(found: Decisions, told: Sequence[Decision]) -> str:
     share = min(max(found.success, 0.1), 0.9)
     attempts = math.ceil(4 * share * (1 - share) * (SCORE + POWER) ** 2 / CLEAR**2 / 10) * 10
     if not found.binary or attempts <= found.sessions:
-        return "How many attempts would tell cannot be said: the differences so far are too small."
+        small = "How many attempts would tell cannot be said: the differences so far are too small."
+        return small * bool(found.decisions)
     return (
         f"To see a difference of {100 * CLEAR:.0f} points, about {attempts:,} attempts are needed; "
         f"there are {found.sessions:,}."

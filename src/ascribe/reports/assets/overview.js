@@ -170,7 +170,7 @@ function finding(row) {
   const where = row.tasks.map((task) => button(oneLine(task, 40), () => { showCell(task, null); location.hash = "#happened"; id("cell").scrollIntoView(); }, { class: "link name", title: task }));
   const [one, two] = row.pair;
   return el("li", { class: `finding ${row.certain ? "certain" : "unsure"}` },
-    el("p", { class: "says" }, el("span", { class: `tag ${row.certain ? "sure" : ""}` }, row.certain ? "certain" : "hint"), " ", prose(row.sentence)),
+    el("p", { class: "says" }, el("span", { class: `tag ${row.certain && !row.turned ? "sure" : ""}` }, row.certain ? (row.turned ? "at the same task" : "certain") : "hint"), " ", prose(row.sentence)),
     el("div", { class: "sides" }, side(row.with, "with"), side(row.without, row.without.what === "the others" ? "" : "with")),
     el("p", {}, line, el("span", {}, prose(row.sure)), " ",
       el("span", { class: "soft" }, MEANING[row.turn].replace(/^A sign:/, row.sign ? `Perhaps ${row.sign}:` : "A sign:"))),

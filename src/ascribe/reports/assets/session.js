@@ -267,7 +267,7 @@ function readSession(run, step) {
       el("p", { class: "hint" }, "Blue helped, red harmed, a dash is no credit. ", el("kbd", {}, "j"), " ", el("kbd", {}, "k"), " or the arrow keys go from step to step."),
       siblings(run, choose))));
   choose(first, false);
-  return () => talk.querySelector(`.step[data-at="${first}"]`).scrollIntoView({ block: first === run.start ? "nearest" : "start" });
+  return () => (first === run.start ? scrollTo(0, 0) : talk.querySelector(`.step[data-at="${first}"]`).scrollIntoView());
 }
 
 // Two sessions side by side from two steps on; what was before is folded.
@@ -297,7 +297,7 @@ function readPair(runs, steps) {
   const head = (run) => el("div", { class: "half" }, el("h3", {}, el("a", { class: "name", href: sessionLink(run.session) }, run.session)), el("p", {}, facts(run)));
   put("reader", el("div", { class: "controls crumbs" }, back(), el("h2", {}, "Two sessions", left.task === right.task ? [" of task ", el("span", { class: "name" }, left.task)] : null)),
     el("div", { class: "pair" }, el("div", { class: "row heads" }, head(left), head(right)), earlier,
-      el("p", { class: "parting" }, did(firsts) ? "Both do the same here." : "Here they part."), sheet([firsts, ...after])));
+      el("p", { class: "parting" }, did(firsts) ? "Both do the same here." : before.every(did) ? "Here they part." : "They differ here, and before."), sheet([firsts, ...after])));
   return () => scrollTo(0, 0);
 }
 
