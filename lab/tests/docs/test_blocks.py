@@ -144,7 +144,9 @@ CALLS = [
     for page, kind, body in BLOCKS
     if kind in ("sh", "bash")
     for call in re.findall(
-        r"(?:^|bin/|\| )(ascribe [a-z].*?)(?: [|>] .*)?$", body.replace("\\\n", " "), re.MULTILINE
+        r"(?:^|bin/|\| )(ascribe [a-z](?:\"[^\"]*\"|'[^']*'|[^\"'\n])*?)(?: [|>] .*)?$",
+        body.replace("\\\n", " "),
+        re.MULTILINE,
     )
 ]
 
