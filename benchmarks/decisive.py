@@ -117,11 +117,26 @@ def calls_of(listed: Any) -> Calls:
     return found
 
 
+def written(message: dict[str, Any]) -> Calls:
+    """The call that the text of an ``act`` or ``react`` agent of tau-bench ends with."""
+    text = str(message.get("content") or "").rpartition("Action:")
+    try:
+        call = json.loads(text[2]) if text[1] else {}
+    except ValueError:
+        return []
+    named = isinstance(call, dict) and "arguments" in call and call.get("name") != "respond"
+    return calls_of([call]) if named else []
+
+
 def responses(messages: list[dict[str, Any]]) -> Iterator[tuple[Calls, bool]]:
     """The calls of each response, and whether one was refused."""
     for place, message in enumerate(messages):
         if message["role"] == "assistant":
             refused = False
+            if made := written(message):
+                text = str(messages[place + 1 : place + 2] and messages[place + 1]["content"])
+                yield made, text.removeprefix("API output: ").lower().startswith("error")
+                continue
             for after in messages[place + 1 :]:
                 if after["role"] != "tool":
                     break
@@ -155,6 +170,8 @@ def read(folder: Path) -> Log:
         except IndexError:
             raise ValueError(f"{folder.name}, task {task}: other calls than in the file") from None
         refused[own] = [failed for _, failed in found]
+        if any(map(written, messages)):  # judged are calls in the API's form, as they always were
+            continue
         right = set(
             calls_of(
                 [
