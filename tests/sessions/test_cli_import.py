@@ -268,6 +268,36 @@ def ticket(calls: str, number: int, **other: Any) -> dict[str, Any]:
     return {**asked, calls: done, "solved": number < 2, **other}
 
 
+READERS = [*READING, "decisions"]
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_log_of_no_format_is_refused_with_the_command_that_reads_it(tmp_path: Path, name: str):
+    path = lines(tmp_path, *(ticket("done_by_agent", n, state="closed") for n in range(4)))
+    refused = command(name, path, out=tmp_path, code=1).stderr
+    assert "no_conversations" in refused
+    assert "list of 1" in refused
+    (hint,) = (row for row in refused.splitlines() if row.startswith("hint: "))
+    words = shlex.split(hint.removeprefix("hint: ascribe "))
+    assert words[:2] == [name, str(path)]
+    options = "--messages done_by_agent --reward solved --group ticket"
+    assert words[2:] == options.split()
+    said = command(name, path, *words[2:], out=tmp_path)
+    assert "task from ticket" in " ".join((said.stderr + said.stdout).split())
+
+
+@pytest.mark.parametrize("name", READERS[1:])
+def test_a_table_that_lacks_two_columns_is_a_table(tmp_path: Path, name: str):
+    few = [{key: STEP[key] for key in STEP if key not in ("step", "reward")}]
+    assert (
+        "no column step or reward"
+        in command(name, lines(tmp_path, *few), out=tmp_path, code=1).stderr
+    )
+    other = [{"uid": "g", "traj": "t", "t": 0, "context": "s", "completion": "a", "r": 1.0}]
+    refused = command(name, lines(tmp_path, *other), out=tmp_path, code=1).stderr
+    assert "did you mean uid for group" in " ".join(refused.split())
+
+
 @pytest.mark.parametrize("calls", ["calls", "tool_calls"])
 @pytest.mark.parametrize("suffix", ["jsonl", "json"])
 def test_a_list_of_calls_with_results_is_read(tmp_path: Path, calls: str, suffix: str):
