@@ -439,6 +439,10 @@ def test_one_recipe(name: str):
 
 
 def test_no_such_recipe():
+    for paper in ("pivotrl", "pivots"):
+        assert (
+            "To see how turns are chosen: `ascribe pivots --help`" in run("recipes", paper).stdout
+        )
     result = run("recipes", "nothing")
     assert result.exit_code == 2
     assert "no recipe 'nothing' hint: there are: grpo" in flat(result.stderr)

@@ -56,6 +56,15 @@ def test_a_fork_by_hand() -> None:
     assert sentence.startswith('Maze, at “hall”: `go(to="left")` won 100 % of 6')
 
 
+def test_a_fork_without_a_text_is_at_the_start() -> None:
+    first = [("maze", [("", "left" if n < 6 else "right")], float(n < 6)) for n in range(12)]
+    found = find_decisions(sessions(*first))
+    assert first_fork(found).start
+    assert found.sentence.startswith("Maze, at the start: `left` won 100 % of 6")
+    later = [(task, [("hall", "go"), *steps], won) for task, steps, won in first]
+    assert first_fork(find_decisions(sessions(*later))).text.startswith("maze, at “”: ")
+
+
 def test_a_session_counts_once_and_by_its_first_visit() -> None:
     # It comes back to the hall again and again; the later choices are no sessions more.
     again = [("hall", "a"), ("room", "back"), ("hall", "b"), ("room", "back"), ("hall", "b")]

@@ -220,3 +220,5 @@ def test_papers_are_found_by_their_names():
         recipe("bipace")
     with pytest.raises(ValueError, match="ascribe pivots"):
         recipe("PivotRL")
+    with pytest.raises(ValueError, match="PivotRL chooses turns"):
+        recipe("pivots")

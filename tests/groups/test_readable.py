@@ -20,6 +20,8 @@ ORDER = '{"arguments":{"order_id":900},"name":"get_order"}'
         ('{"name":"read","arguments":{"path":"/etc"}}', 'read(path="/etc")'),
         ('{"name":"read","arguments":"{\\"path\\": \\"/etc\\"}"}', 'read(path="/etc")'),
         ('{"name":"stop"}', "stop()"),
+        ('{"input":{"q":"login"},"name":"search"}', 'search(q="login")'),
+        ('{"name":"search","args":{"q":"login"}}', 'search(q="login")'),
         (f"[{ORDER},{ORDER}]", "get_order(order_id=900); get_order(order_id=900)"),
         ('{"name":"f","arguments":{"b":[1,{"x":null}],"a":2.0}}', 'f(b=[1,{"x":null}], a=2.0)'),
         (
@@ -38,6 +40,8 @@ ORDER = '{"arguments":{"order_id":900},"name":"get_order"}'
                 *("go left", "", "{", "[]", "{}", '{"name":1}', '{"city":"Bern"}', "[1]"),
                 *("<tool_call>no JSON</tool_call>", f"<tool_call>{ORDER}", f"{ORDER}</tool_call>"),
                 '{"name":"f","arguments":"not JSON"}',
+                *('{"name":"f","input":"text"}', '{"name":"f","input":{},"output":{}}'),
+                *('{"name":"f","args":{},"input":{}}', '{"input":{"q":"login"}}'),
             )
         ),
     ],

@@ -259,3 +259,82 @@ def test_report_needs_nothing_but_the_file(tmp_path: Path, monkeypatch: pytest.M
     result = run("report", DATA / "openai.jsonl")
     assert "OpenAI messages, 16 steps" in " ".join(result.stderr.split())
     assert "openai.jsonl" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def ticket(calls: str, number: int, **other: Any) -> dict[str, Any]:
+    """A session as a support desk might log it."""
+    done = [{"name": "search_kb", "args": {"q": "login"}, "result": "3 found"}]
+    asked = {"ticket": f"T-{number % 2}", "goal": "Help."}
+    return {**asked, calls: done, "solved": number < 2, **other}
+
+
+READERS = [*READING, "decisions"]
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_log_of_no_format_is_refused_with_the_command_that_reads_it(tmp_path: Path, name: str):
+    path = lines(tmp_path, *(ticket("done_by_agent", n, state="closed") for n in range(4)))
+    refused = command(name, path, out=tmp_path, code=1).stderr
+    assert "no_conversations" in refused
+    assert "list of 1" in refused
+    (hint,) = (row for row in refused.splitlines() if row.startswith("hint: "))
+    words = shlex.split(hint.removeprefix("hint: ascribe "))
+    assert words[:2] == [name, str(path)]
+    options = "--messages done_by_agent --reward solved --group ticket"
+    assert words[2:] == options.split()
+    said = command(name, path, *words[2:], out=tmp_path)
+    assert "task from ticket" in " ".join((said.stderr + said.stdout).split())
+
+
+@pytest.mark.parametrize("name", READERS[1:])
+def test_a_table_that_lacks_two_columns_is_a_table(tmp_path: Path, name: str):
+    few = [{key: STEP[key] for key in STEP if key not in ("step", "reward")}]
+    assert (
+        "no column step or reward"
+        in command(name, lines(tmp_path, *few), out=tmp_path, code=1).stderr
+    )
+    other = [{"uid": "g", "traj": "t", "t": 0, "context": "s", "completion": "a", "r": 1.0}]
+    refused = command(name, lines(tmp_path, *other), out=tmp_path, code=1).stderr
+    assert "did you mean uid for group" in " ".join(refused.split())
+
+
+@pytest.mark.parametrize("calls", ["calls", "tool_calls"])
+@pytest.mark.parametrize("suffix", ["jsonl", "json"])
+def test_a_list_of_calls_with_results_is_read(tmp_path: Path, calls: str, suffix: str):
+    sessions = [ticket(calls, number) for number in range(4)]
+    path = lines(tmp_path, *sessions)
+    if suffix == "json":
+        path = tmp_path / "runs.json"
+        path.write_text(json.dumps(sessions))
+    imported = import_files([path])
+    assert imported.balance is not None
+    assert {name: [*found] for name, found in imported.balance.fields.items()} == {
+        "messages": [calls],
+        "question": ["goal"],
+        "task": ["ticket"],
+        "reward": ["solved"],
+    }
+    assert imported.table.action.texts() == ['{"arguments":{"q":"login"},"name":"search_kb"}'] * 4
+    assert imported.table.reward.tolist() == [1.0, 1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"calls": [{"name": "gpt", "input": {"q": 1}, "output": "a"}]},  # of a model
+        {"calls": [{"messages": [], "usage": 3}]},
+        {"calls": [3, 4]},
+        {"calls": [{"name": "f", "args": {}}]},  # returned nothing
+    ],
+)
+def test_other_lists_of_calls_are_no_sessions(tmp_path: Path, record: dict[str, Any]):
+    path = lines(tmp_path, {"ticket": "T-1", "solved": True, **record})
+    assert "no_conversations" in run("import", path, code=1).stderr
+
+
+def test_messages_come_before_calls(tmp_path: Path):
+    known = chat(reward=1)
+    imported = import_files([lines(tmp_path, ticket("calls", 1, **known))])
+    assert (
+        imported.table.action.texts() == import_files([lines(tmp_path, known)]).table.action.texts()
+    )

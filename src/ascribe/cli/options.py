@@ -11,6 +11,7 @@ from typer import Argument, Option
 from ascribe.cli import screen
 from ascribe.sessions.reading.format import formats, others
 from ascribe.sessions.reading.states import CHOICES
+from ascribe.steps.hints import command_line
 
 if TYPE_CHECKING:
     from ascribe.estimators import Recipe as Estimator
@@ -168,7 +169,8 @@ def reads_sessions(command: Callable[..., None]) -> Callable[..., None]:
         sessions = {name: v for name, v in given.items() if v != options[name].default}
         if "outcome_map" in sessions:
             sessions["outcome_map"] = _worth(sessions["outcome_map"])
-        command(**values, sessions=sessions)
+        with command_line(command.__name__.removesuffix("_")):
+            command(**values, sessions=sessions)
 
     called.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {each.name: each.annotation for each in parameters}

@@ -278,9 +278,9 @@ def refuse(error: TableError, file: str | Path) -> NoReturn:
         rows = f"{'row' if problem.row_count == 1 else 'rows'} {numbers} of " if numbers else ""
         what = f"{safe(problem.detail, 300)} ({problem.kind.label}), {rows}{shown}"
         plain.tell_error(what, safe(problem.advice, 1_000))
-    if error.fields:
+    if fields := error.fields or getattr(error.__cause__, "fields", ()):
         title = "The first record"
-        err.print(table_of(("field", "type", "value"), error.fields, title=title, most=80))
+        err.print(table_of(("field", "type", "value"), fields, title=title, most=80))
     err.print(Text(f"{safe(file, 300)}: refused; nothing was computed."), soft_wrap=True)
     raise typer.Exit(1)
 

@@ -105,6 +105,7 @@ class Decision:
         beside: how many events were found before, whose effects its difference leaves out.
         pair: rows of two sessions of one task, to read: the better side first; or none.
         read: the names of these sessions.
+        start: whether it is a fork at the first steps.
 
     Example:
         >>> from ascribe.decisions import find_decisions
@@ -140,6 +141,7 @@ class Decision:
     beside: int = 0
     pair: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
     read: tuple[str, ...] = ()
+    start: bool = False
 
     @property
     def turn(self) -> bool:
@@ -176,7 +178,13 @@ class Decision:
         where = one_line(self.task, LONGEST) or f"over {counted(self.tasks, 'task')}"
         if self.versions > 1:
             where += f", between {self.versions:,} versions"
-        return where + (f", at “{one_line(self.state, LONGEST)}”" if self.kind == FORK else "")
+        return where + (f", {self.at}" if self.kind == FORK else "")
+
+    @property
+    def at(self) -> str:
+        """Where a fork is: the text of its state, if it has one."""
+        start = self.start and not self.state
+        return "at the start" if start else f"at “{one_line(self.state, LONGEST)}”"
 
     @property
     def text(self) -> str:

@@ -94,4 +94,5 @@ def _fork(
         tests=sum(each[0] == able for each in candidates),
         state=attempts.table.state.take(steps.rows[places[:1]]).texts()[0] or "",
     )
+    found = replace(found, start=bool(np.isin(places, steps.starts).all()))
     return found if able else replace(found, p=math.nan)

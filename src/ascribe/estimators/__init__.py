@@ -64,9 +64,10 @@ PAPERS = {
     ),
     "pivotrl": (
         "PivotRL chooses turns to train on; its recipe is grpo",
-        "ascribe pivots --help shows how the turns are chosen, and docs/pivots.md says why",
+        "to see how turns are chosen: `ascribe pivots --help`; docs/pivots.md says why",
     ),
 }
+PAPERS["pivots"] = PAPERS["pivotrl"]  # what its command is called
 """Papers that are not one recipe: what they are, and what to do."""
 
 DEFAULT = "sbc"

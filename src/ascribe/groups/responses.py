@@ -177,6 +177,7 @@ def written_calls(text: str) -> tuple[Call, ...]:
             literal, decimal = _LITERAL.search(body), "." in body
             for each in () if body[end:].strip(" \t\n\r") else _listed(value):
                 call = each.get("function", each) if isinstance(each, dict) else None
+                call = _with_arguments(call)
                 if isinstance(call, dict) and isinstance(name := call.get("name"), str) and name:
                     given: Any = call.get("arguments") or call.get("parameters") or {}
                     if literal or not isinstance(given, dict):
@@ -236,13 +237,22 @@ def _readable_calls(text: str) -> str:
         return name if re.fullmatch(r"[\w.-]+", name) else canonical(name)
 
     try:
-        calls = [name_and_arguments(value) for value in _listed(loads(text))]
+        calls = [name_and_arguments(_with_arguments(value)) for value in _listed(loads(text))]
     except ValueError:
         return ""
     return "; ".join(
         f"{word(name)}({', '.join(f'{word(k)}={canonical(v)}' for k, v in arguments.items())})"
         for name, arguments in calls
     )
+
+
+def _with_arguments(value: Any) -> Any:
+    """The call; one of a name and an object ``input`` or ``args`` alone, with OpenAI's names."""
+    if isinstance(value, dict) and len(value) == 2 and "name" in value:
+        for key in ("input", "args"):
+            if isinstance(value.get(key), dict):
+                return {"name": value["name"], "arguments": value[key]}
+    return value
 
 
 def _call_texts(text: str) -> tuple[list[str], int]:

@@ -135,7 +135,7 @@ def sentence_of(each: Decision) -> str:
     verb = "won" if share else "earned"
     high, low = (amount(side.mean, share=share) for side in (first, other))
     if each.kind == FORK:
-        where = f"At “{one_line(each.state, LONGEST)}”"
+        where = f"A{each.at[1:]}"
         where += f" of {one_line(each.task, LONGEST)}" if each.task else ""
         return (
             f"{where}, attempts with {first.action} {verb} {high}, those with {other.action} {low}."

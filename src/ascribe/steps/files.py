@@ -850,6 +850,18 @@ def _check_renamed(columns: Mapping[str, str], names: Collection[str]) -> None:
             raise _error(ProblemKind.MISSING_COLUMN, f"{problem.what} (for {name}): {problem.hint}")
 
 
+def columns_meant(names: Collection[str]) -> dict[str, str]:
+    """The columns of a file that may be meant where one of the format is missing."""
+    others = [name for name in names if name not in KNOWN_COLUMNS]
+    own = [name for name in names if name not in REQUIRED_COLUMNS]
+    guesses = {}
+    for name in REQUIRED_COLUMNS:
+        known = [other for other in own if other.lower().removesuffix("s") in SYNONYMS[name]]
+        if name not in names and (known or (known := get_close_matches(name, others, 1))):
+            guesses[name] = known[0]
+    return guesses
+
+
 @contextmanager
 def _guessing(names: Collection[str], start: int = 0) -> Iterator[None]:
     """Name the columns of a file that may be meant where one of the format is missing.
@@ -860,13 +872,7 @@ def _guessing(names: Collection[str], start: int = 0) -> Iterator[None]:
         yield
     except TableError as error:
         missing = [name for name in REQUIRED_COLUMNS if name not in names]
-        others = [name for name in names if name not in KNOWN_COLUMNS]
-        own = [name for name in names if name not in REQUIRED_COLUMNS]
-        guesses = {}
-        for name in missing:
-            known = [other for other in own if other.lower().removesuffix("s") in SYNONYMS[name]]
-            if known or (known := get_close_matches(name, others, 1)):
-                guesses[name] = known[0]
+        guesses = columns_meant(names)
         meant = ", ".join(f"{own} for {name}" for name, own in guesses.items())
         plain = {name: own for name, own in guesses.items() if own.isidentifier()}
         named = "".join(" " + option("columns", {name: own}) for name, own in plain.items())

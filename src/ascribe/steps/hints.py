@@ -26,18 +26,23 @@ Until then messages name the file of a page and install from a clone, and so doe
 _OPTIONS = {"session": "--session-field", "form": "--format", "columns": "--column"}
 """Options whose names are not those of arguments."""
 
-_reader = {"command": False}
+_reader = {"command": ""}
 
 
 @contextmanager
-def command_line() -> Iterator[None]:
-    """Messages that are written inside name options of the command line."""
+def command_line(name: str = "import") -> Iterator[None]:
+    """Messages that are written inside name options of the command line, and this command."""
     before = _reader["command"]
-    _reader["command"] = True
+    _reader["command"] = name
     try:
         yield
     finally:
         _reader["command"] = before
+
+
+def command() -> str:
+    """The command that reads sessions: the one that runs, if it does."""
+    return _reader["command"] or "import"
 
 
 def option(name: str, value: Any = None) -> str:

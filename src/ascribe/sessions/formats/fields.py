@@ -7,8 +7,9 @@ from ascribe.sessions.reading.fields import ACTIONS, MESSAGES, Fields
 from ascribe.sessions.reading.format import LAST, Format
 from ascribe.sessions.reading.nested import RUNS, spread
 from ascribe.sessions.reading.records import Record
+from ascribe.sessions.reading.rows import NUMBERS
 from ascribe.sessions.reading.shapes import plain
-from ascribe.sessions.reading.turns import ALIASES, KINDS, TURN
+from ascribe.sessions.reading.turns import ALIASES, KINDS, TURN, is_call
 
 CHAT, SETS = "/".join(MESSAGES), "/".join(RUNS)
 EVENT = (
@@ -25,7 +26,10 @@ class _InAnyShape(Format):
 
     def fits(self, record: Mapping[str, Any]) -> bool:
         """Whether a record is of this format."""
-        return super().fits(plain(record))
+        calls = record.get("calls")
+        called = isinstance(calls, list) and any(map(is_call, calls[:3]))
+        whole = record.keys().isdisjoint((*TURN, *NUMBERS))  # no message or row with calls
+        return (called and whole) or super().fits(plain(record))
 
 
 def split(record: Record) -> Iterator[Record]:

@@ -7,18 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from ascribe.sessions.messages import Conversation
-from ascribe.sessions.reading.fields import Fields
+from ascribe.sessions.reading.fields import QUESTIONS, Fields
 from ascribe.sessions.reading.names import EXPECTED, worth
 from ascribe.sessions.reading.records import Record
-from ascribe.sessions.reading.turns import is_turn
-from ascribe.steps.hints import option
+from ascribe.sessions.reading.turns import is_call, is_turn
+from ascribe.steps.hints import command, option
 from ascribe.steps.problems import one_line
 
 MOST_FIELDS = 24
 DEEPEST = 3
 SHORT = 48
-REWARD = re.compile(r".*(reward|score|point|success|pass|correct|solv|won|win|result|grade|outc).*")
-TASK = re.compile(r".*(task|question|problem|case|instance|scenario|prompt|goal|puzzle|level).*")
+REWARD = re.compile(
+    r".*(reward|score|point|success|pass|correct|solv|won|win|result|grade|outc).*|ok"
+)
+TASK = re.compile(
+    r".*(task|question|problem|case|instance|scenario|prompt|goal|puzzle|level|ticket|issue).*"
+)
 ACTIONS = re.compile(r".*(action|command|move|call|step).*")
 
 
@@ -57,7 +61,9 @@ def guessed(record: Record) -> dict[str, str]:
     """The options with which the record can be read; none if nothing in it looks like a session."""
     found = [(path, value) for path, value in values(record) if not EXPECTED.fullmatch(path)]
     lists = [(path, value) for path, value in found if isinstance(value, list) and value]
-    turns = [path for path, value in lists if all(map(is_turn, value[:3]))]
+    turns = [
+        path for path, value in lists if all(is_turn(each) or is_call(each) for each in value[:3])
+    ]
     acts = [path for path, value in lists if all(isinstance(each, str) for each in value)]
     acts = [each for each in acts if ACTIONS.fullmatch(each.lower())]
     if len({*map(_last, turns)}) > 1:
@@ -67,6 +73,7 @@ def guessed(record: Record) -> dict[str, str]:
         return {}
     rewards = [p for p, v in found if worth(v) is not None and REWARD.fullmatch(_last(p))]
     tasks = [p for p, v in found if isinstance(v, str | int) and TASK.fullmatch(_last(p))]
+    tasks.sort(key=lambda path: _last(path) in QUESTIONS)  # a name rather than what is asked
     options |= {"reward": rewards[0]} if rewards else {}
     options |= {"group": tasks[0]} if tasks and tasks[0] not in rewards else {}
     return options if _read(record, options) else {}
@@ -96,4 +103,4 @@ def advice(record: Record, given: Path) -> str:
     words += [] if options.keys() & {"reward", "form"} else [option("reward", "FIELD")]
     if not words[0].startswith("--"):
         return f"read it with {', '.join(words)}"
-    return shlex.join(["ascribe", "import", str(given), *" ".join(words).split()])
+    return shlex.join(["ascribe", command(), str(given), *" ".join(words).split()])

@@ -32,6 +32,7 @@ from ascribe.sessions.reading.turns import (
     ACTION,
     OBSERVATION,
     agents_of,
+    is_call,
     is_turn,
     left_out,
     messages_of,
@@ -50,6 +51,8 @@ MESSAGES = (
     "contents",
 )
 ACTIONS = ("actions", "action_history", "commands", "action_list", "acts", "tool_calls")
+CALLS = (*ACTIONS, "calls")
+"""Lists of actions that may have what was observed beside each; ``calls`` are no actions else."""
 OBSERVATIONS = ("observations", "observation_history", "obs", "outputs", "results", "feedbacks")
 TASKS = (
     *(
@@ -63,8 +66,8 @@ TASKS = (
     ),
     *("prompt_id", "sample_id", "case_id", "test_id", "task_name", "scenario_id", "scenario"),
     *("qid", "game_id", "puzzle_id", "level_id", "issue_id", "item_id", "query_id", "task_key"),
-    *("group", "task", "env_id", "game_file", "problem", "question", "query", "instruction"),
-    *("goal", "prompt", "problem_statement", "case", "game"),
+    *("ticket_id", "group", "task", "ticket", "env_id", "game_file", "problem", "question"),
+    *("query", "instruction", "goal", "prompt", "problem_statement", "case", "game", "issue"),
 )
 QUESTIONS = ("query", "question", "instruction", "problem_statement", "problem", "goal", "input")
 SESSIONS = (
@@ -150,7 +153,7 @@ class Fields:
                 taken["messages"] += f" (as {how})"
             if left := left_out(turns):
                 taken["messages"] += f" (without {', '.join(left)})"
-        elif turns := none(record) if self.actions else find(record, ACTIONS, _are_steps):
+        elif turns := none(record) if self.actions else find(record, CALLS, _are_steps):
             taken["messages"] = path_of(turns, record)
             messages = messages_of(turns)
         else:
@@ -282,10 +285,13 @@ def _are_turns(value: Any) -> bool:
 def _are_steps(value: Any) -> bool:
     """Whether actions have what was observed beside them."""
     return isinstance(value, list) and any(
-        isinstance(each, dict)
-        and each.keys() & {*ACTION}
-        and each.keys() & {*OBSERVATION}
-        and len(each.keys() & {*ACTION, *OBSERVATION}) > 1
+        is_call(each)
+        or (
+            isinstance(each, dict)
+            and each.keys() & {*ACTION}
+            and each.keys() & {*OBSERVATION}
+            and len(each.keys() & {*ACTION, *OBSERVATION}) > 1
+        )
         for each in value[:3]
     )
 

@@ -38,11 +38,11 @@ from ascribe.steps.balance import Balance
 from ascribe.steps.check import no_response
 from ascribe.steps.errors import InputError
 from ascribe.steps.files import SUFFIXES as TABLES
-from ascribe.steps.files import Progress, Rollouts, coded
+from ascribe.steps.files import Progress, Rollouts, coded, columns_meant
 from ascribe.steps.files import read as read_steps
 from ascribe.steps.hints import option
 from ascribe.steps.problems import Problem, ProblemKind, TableError, counted, one_line
-from ascribe.steps.table import StepTable
+from ascribe.steps.table import REQUIRED_COLUMNS, StepTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -226,7 +226,7 @@ def are_sessions(
     if any(options.get(name) for name in ("form", "messages", "actions")):
         return True
     if path.name.endswith((*TABLES, ".csv")) and not path.is_dir():
-        foreign = not is_table(path)
+        foreign = not is_table(path, least=len(REQUIRED_COLUMNS) // 2)
     elif path.is_dir():
         table = next(filter(is_table, path.glob("*.parquet")), None)
         if table is not None:
@@ -443,13 +443,19 @@ def write_credit(path: str | Path, imported: Imported, advantages: Floats, out: 
 # Files and their conversations.
 
 
-def is_table(path: Path) -> bool:
-    """Whether records are not of a known format; damaged ones are left to the reader."""
+def is_table(path: Path, least: int = 0) -> bool:
+    """Whether records are not of a known format; damaged ones are left to the reader.
+
+    ``least`` is how many columns of a table they must have, by those names or others.
+    """
     try:
         first = next(read_records(path), None)
     except TableError:
         return True
-    return first is None or format_of(first) is None
+    if first is None or not isinstance(first.value, dict):
+        return True
+    columns = {*REQUIRED_COLUMNS} & {*first.value, *columns_meant([*first.value])}
+    return len(columns) >= least and format_of(first) is None
 
 
 def _nothing(

@@ -54,6 +54,8 @@ OBSERVATION = (
     *("result", "environment", "feedback", "output", "user", "prompt", "state", "response"),
     *("observations", "stdout", "returned", "env_output", "execution_result", "observed", "input"),
 )
+RESULTS = {*OBSERVATION} - {"environment", "feedback", "user", "prompt", "state", "input"}
+"""What a call returned."""
 THOUGHT = ("thought", "thoughts", "reasoning", "rationale", "reasoning_content")
 SAID = {*CONTENTS, "tool_calls"}
 TURN = (*SPEAKERS[:5], *ACTION[:10])
@@ -81,6 +83,21 @@ def is_turn(value: Any) -> bool:
     return spoken or any(value.get(name) is not None for name in ACTION) or is_event(value)
 
 
+def is_call(value: Any) -> bool:
+    """Whether an entry is a call of a tool by its name, with its arguments and what it returned.
+
+    With an ``input`` it may as well be a call of a model.
+    """
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("name"), str)
+        and value["name"].lower() not in ALIASES
+        and value.keys().isdisjoint(TURN)
+        and not value.keys().isdisjoint(ARGUMENTS[:-1])
+        and not value.keys().isdisjoint(RESULTS)
+    )
+
+
 def messages_of(turns: Record) -> list[Message]:
     """The messages of a list of turns."""
     if are_items(turns.value):
@@ -93,6 +110,9 @@ def messages_of(turns: Record) -> list[Message]:
             each = _pair(each)  # noqa: PLW2901 (the same turn)
         elif is_event(each.value):
             messages += _event(each)
+            continue
+        elif is_call(each.value):
+            messages += _step(each.of({"tool": each.value["name"], **each.value}))
             continue
         speaker = _speaker(each)
         if speaker is None:
@@ -210,6 +230,8 @@ def acts(turn: Record) -> bool:
     value = turn.value
     if not isinstance(value, dict):
         return bool(value) and ALIASES.get(str(value[0]).lower()) == "assistant"
+    if is_call(value):
+        return True
     speaker = kind_of(value) if is_event(value) else _speaker(turn)
     return speaker is None or ALIASES.get(speaker.lower().replace(" ", "_")) == "assistant"
 
