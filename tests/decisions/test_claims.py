@@ -252,7 +252,8 @@ def test_a_decision_of_one_attempt_each_is_found_and_says_what_it_compares() -> 
     assert tool.versions == 2
     assert tool.as_dict()["versions"] == 2
     assert "between 2 versions" in tool.text
-    assert tool.better.action == "calling `unlock`"
+    assert tool.worse.action == "calling `force`"
+    assert tool.better.action == "those with `unlock` in its place"
     assert tool.low <= 0.4 <= tool.high
     assert any("agent 0 (50 sessions, " in note for note in found.notes)
 

@@ -106,11 +106,12 @@ def test_a_tool_is_found_over_tasks_whose_states_never_recur() -> None:
         rows.append((task, [(task, call(tool, q=number)), (f"{number}", "done")], won))
     found = find_decisions(sessions(*rows))
     best = found.decisions[0]
-    assert (best.kind, best.better.action) == ("event", "calling `search`")
+    assert (best.kind, best.worse.action) == ("event", "calling `guess`")
+    assert best.better.action == "those with `search` in its place"
     assert best.certain
     assert best.turn
     assert best.tasks > 20
-    assert found.advice == "Look first at calling `search`: attempts without it lost more often."
+    assert found.advice == "Look first at calling `guess`: attempts with it lost more often."
 
 
 def test_one_attempt_per_task_claims_nothing() -> None:
@@ -280,12 +281,57 @@ def test_a_repetition_is_compared_with_sessions_that_made_the_same_calls() -> No
     assert not any("again" in each.event.action for each in found.certain)
 
 
-def test_the_better_of_two_tools_is_named() -> None:
+def test_of_two_tools_the_one_that_loses_is_named() -> None:
     rows = [(f"{n // 10}", [("a", call(("get", "put")[n % 2]))], n % 2) for n in range(20)]
     found = find_decisions(sessions(*rows))
     tool = found.decisions[0]
-    assert found.advice == "Look first at calling `put`: attempts without it lost more often."
-    assert (tool.better.action, tool.worse.action) == ("calling `put`", "the others")
+    assert found.advice == "Look first at calling `get`: attempts with it lost more often."
+    assert tool.worse.action == tool.event.action == "calling `get`"
+    assert tool.better.action == tool.other.action == "those with `put` in its place"
+
+
+def updates(both: int, neither: int) -> StepTable:
+    """Some sessions update a record, others all of them at once; few do both, or neither."""
+    rng, rows = np.random.default_rng(0), []
+    for number in range(72):
+        tools = ["bulk_update" if rng.random() < 0.5 else "update_record"]
+        tools = ["bulk_update", "update_record"] if number < both else tools
+        tools = [] if number >= 72 - neither else tools
+        won = tools == ["update_record"] and rng.random() < 0.87
+        tools = ["find", *tools, *["read"] * (rng.random() < 0.5)]
+        steps = [(f"{number} {at}" * (at > 0), call(each)) for at, each in enumerate(tools)]
+        rows.append((f"{number // 12}", [*steps, (f"{number} end", "Done.")], float(won)))
+    return sessions(*rows)
+
+
+@pytest.mark.parametrize(("both", "neither"), [(0, 0), (3, 0), (0, 1), (3, 1)])
+def test_a_call_that_ruins_attempts_is_named(both: int, neither: int) -> None:
+    table = updates(both, neither)
+    found = find_decisions(table)
+    assert found.advice == "Look first at calling `bulk_update`: attempts with it lost more often."
+    (finding,) = (each for each in found.findings if each.certain)
+    assert finding.worse.won == 0
+    others = "the others (mostly with {})" if neither else "those with {}"
+    assert finding.better.action == others.format("`update_record` in its place")
+    for each in found.findings[1:]:
+        assert each.beside == ("calling `bulk_update`",)
+        assert "after subtracting the effect of calling `bulk_update`" in each.how_sure
+    order = np.random.default_rng(1).permutation(len(table))
+    turned = find_decisions(table.take(order)).decisions
+    assert [each.as_dict() for each in turned] == [each.as_dict() for each in found.decisions]
+
+
+def test_what_wins_clearly_more_is_named_and_what_others_called() -> None:
+    """Of those that call neither tool all lose, so that what they lack says more."""
+    rows = []
+    for number in range(72):
+        tools = ["update_record" if number % 2 else "bulk_update"]
+        tools = [] if number in (0, 12, 24, 36) else tools
+        steps = [(f"{number}" * (at > 0), call(each)) for at, each in enumerate(["find", *tools])]
+        rows.append((f"{number // 12}", [*steps, (f"{number} end", "Done.")], number % 2))
+    (finding,) = (each for each in find_decisions(sessions(*rows)).findings if each.certain)
+    assert finding.better.action == "calling `update_record`"
+    assert finding.worse.action == "the others (mostly with `bulk_update` in its place)"
 
 
 def test_equal_rewards_are_said() -> None:
@@ -318,8 +364,11 @@ def test_a_finding_tells_the_shares_of_sessions_and_the_difference_at_the_task()
     rows += [("easy", [("a", call("get"))], 1.0) for n in range(10)]
     rows += [("easy", [("a", call("put"))], float(n < 30)) for n in range(40)]
     (found,) = (each for each in find_decisions(sessions(*rows)).findings if each.certain)
-    assert found.better.action == "calling `get`"
-    assert "calling `get`: won 40 % of 50 sessions, the others 50 % of 60" in found.text
+    assert found.worse.action == "calling `put`"
+    assert (
+        "calling `put`: won 50 % of 60 sessions, those with `get` in its place 40 % of 50"
+        in found.text
+    )
     assert found.difference == pytest.approx(0.25)
     assert "points at the same task" in found.how_sure
     assert len(found.read) == 2

@@ -181,7 +181,8 @@ def test_it_answers_in_the_terminal(rollouts: Path, tmp_path: Path) -> None:
     assert code == 0
     assert "12 of 24 attempts at 6 tasks won: 50 %" in said
     assert "Session task 0/0 won in 5 steps." in said
-    assert "with a call, not refused, of `left` won 100 % of 12, those without 0 % of 12." in said
+    sides = "won 0 % of 12, those with `left` in its place 100 % of 12."
+    assert f"Attempts with a call of `right` {sides}" in said
 
 
 def test_the_best_step_of_a_won_session_comes_first(tmp_path: Path) -> None:

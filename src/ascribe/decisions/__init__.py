@@ -332,7 +332,9 @@ def _more(decision: Decision, tests: int) -> int | None:
 
 def _what(decision: Decision) -> tuple[object, ...]:
     """What tells a decision from others of the table, and whether it is certain."""
-    sides = (each.action for each in (decision.better, decision.worse))
+    better, worse = decision.better, decision.worse
+    # Of an event not what the others did in its place, which may be so of some attempts alone.
+    sides = (each.action if decision.kind == FORK or each.named else "" for each in (better, worse))
     return (decision.certain, decision.kind, decision.task, decision.state, *sides)
 
 

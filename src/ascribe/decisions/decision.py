@@ -18,6 +18,8 @@ from ascribe.steps.problems import counted, one_line
 FORK, EVENT = "fork", "event"
 OTHERS = "the others"
 """The sessions without an event."""
+CALLING = "calling "
+"""How an event begins that is a call of a tool, which was not refused."""
 ENDS = 0.2
 """A decision is an ending if at most this share of one side goes on, and so much more of the
 other."""
@@ -102,7 +104,8 @@ class Decision:
         binary: whether outcomes are 0 and 1.
         sign: why an event may only show how a session was going, ``an ending``, ``a consequence of
             an error`` or ``of what came before``; empty for a turn, and for a fork.
-        beside: how many events were found before, whose effects its difference leaves out.
+        beside: the events that were found before, whose effects its difference leaves out.
+        refusals: whether other calls of the tool were refused, of an event that is a call.
         pair: rows of two sessions of one task, to read: the better side first; or none.
         read: the names of these sessions.
         start: whether it is a fork at the first steps.
@@ -138,7 +141,8 @@ class Decision:
     equal: int = 0
     binary: bool = False
     sign: str = ""
-    beside: int = 0
+    beside: tuple[str, ...] = ()
+    refusals: bool = False
     pair: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
     read: tuple[str, ...] = ()
     start: bool = False
@@ -210,7 +214,7 @@ class Decision:
     @property
     def event(self) -> Side:
         """The side that is told first: that of the event, or the better one of a fork."""
-        return self.worse if self.better.action == OTHERS else self.better
+        return self.better if self.kind == FORK or self.better.named else self.worse
 
     @property
     def other(self) -> Side:
@@ -228,10 +232,11 @@ class Decision:
     def within(self) -> str:
         """What the difference of an event compares, in words."""
         where = "" if self.kind == FORK or self.across else " at the same task"
-        where += (
-            ", after subtracting how the versions differ" if where and self.versions > 1 else ""
-        )
-        return where + (" beside what was found before" if self.beside else "")
+        left_out = ["how the versions differ"] * bool(where and self.versions > 1)
+        if self.beside:
+            more = f" and {counted(len(self.beside) - 1, 'other finding')}"
+            left_out.append(f"the effect of {self.beside[0]}{more * (len(self.beside) > 1)}")
+        return where + f", after subtracting {' and '.join(left_out)}" * bool(left_out)
 
     @property
     def how_sure(self) -> str:
@@ -259,9 +264,10 @@ class Decision:
         """Plain values for JSON; None for what is not known."""
         values = {name: getattr(self, name) for name in TOLD}
         values |= {"better": self.better.as_dict(), "worse": self.worse.as_dict()}
+        values |= {"read": list(self.read), "beside": list(self.beside)}
         return {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in (values | {"read": list(self.read)}).items()
+            for name, value in values.items()
         }
 
 

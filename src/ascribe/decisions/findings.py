@@ -13,6 +13,13 @@ sessions vary unlike each other (HC2). If p is small, the null model gets the ef
 too, and the next one is sought among what is left. The first event that is not found ends this, so
 that all findings together are as often false as one test.
 
+Where sessions call X or else Y, both events part them alike, and outcomes cannot tell which one
+matters. A finding then names the call that goes along with losing. It is chosen after the test, and
+no other test is made: max-T adjusts the p of every event, so that all of those at the level
+together are as often false as one test. The call has its own p, and is told only if it is as
+certain, or in doubt, as the strongest. The null model gets the effects of both, so that neither is
+told again.
+
 Every sum runs over the events that sessions have, never over those that they have not.
 """
 
@@ -24,7 +31,7 @@ import numpy as np
 
 from ascribe.decisions.attempts import Attempts
 from ascribe.decisions.contrasts import LEVEL, Contrast
-from ascribe.decisions.decision import EVENT, OTHERS, Decision, compare, mostly
+from ascribe.decisions.decision import CALLING, EVENT, OTHERS, Decision, compare, mostly
 from ascribe.decisions.residuals import NullModel, fit, permutations, telling
 from ascribe.decisions.sides import LEAST_UNUSUAL, Sides
 from ascribe.groups.events import FAILED, Calls, Usual, events
@@ -38,6 +45,9 @@ LEAST_LEFT = 2.0
 BEFORE, TELLING, KEPT = 10, 2.0, 0.5
 """A finding is predictable if less than the share ``KEPT`` of its difference is left beside the
 events before it that tell the most: so many, with a |T| so large."""
+NEARLY, ALIKE = 0.95, 0.85
+"""Events part sessions alike if their columns correlate so much, whatever the sign, and the |T| of
+one is so large a share of that of the strongest."""
 ERRORS = 0.5
 """Share of the sessions that had an error before, of an event after an error."""
 SIGNS = "a consequence of an error", "a consequence of what came before"
@@ -113,29 +123,53 @@ def findings(attempts: Attempts, rng: np.random.Generator) -> list[Decision]:
     calls = attempts.calls
     usual = Usual.without_outcomes(calls, steps.group_of_trajectory)
     columns = _columns(attempts, calls, inside, version)
-    while columns.names.size and np.isfinite(null.stretch).all() and len(found) < MOST:
-        best = _strongest(columns, model, outcome, rng)
-        if best is None:
-            break
-        event, contrast = best
-        own = columns.column(event, inside.size)
+    refused = {f"{CALLING}`{tool}`" for tool in calls.tools[np.unique(calls.tool[calls.refused])]}
+
+    def told(event: int, contrast: Contrast) -> Decision:
+        """What is said of an event."""
+        own, name = columns.column(event, inside.size), str(columns.names[event])
         places, ended = _moments(attempts, inside, columns, event)
         decision = compare(
             *(attempts, EVENT, places[inside]),
             Sides(np.ones_like(own, dtype=np.bool_), own > 0, stratum, null, versions),
-            names=(str(columns.names[event]), OTHERS),
+            names=(name, _instead(columns, own, name)),
             rng=rng,
             found=replace(contrast, p=max(contrast.p, *(each.p for each in found), 0.0)),
         )
         earlier = columns.keep(columns.place < places[inside][columns.session])
         before = np.column_stack([_usual(calls, usual.share, places), ended])[inside]
-        sign = _sign(earlier, model, outcome, own, before)
-        sign = "an ending" if decision.ending else sign
-        found.append(replace(decision, sign=sign, beside=len(found)))
-        if contrast.p > LEVEL:
+        sign = "an ending" if decision.ending else _sign(earlier, model, outcome, own, before)
+        beside = tuple(each.event.action for each in found)
+        return replace(decision, sign=sign, beside=beside, refusals=name in refused)
+
+    while columns.names.size and np.isfinite(null.stretch).all() and len(found) < MOST:
+        best = _strongest(columns, model, outcome, rng)
+        if not best:
             break
-        model = model.beside(own)
+        event, decision = best[0][0], told(*best[0])
+        for other in best[1:]:
+            if bool((instead := told(*other)).doubt) == bool(decision.doubt):
+                event, decision = other[0], instead
+        found.append(decision)
+        if decision.p > LEVEL:
+            break
+        for each in dict.fromkeys((best[0][0], event)):
+            own = columns.column(each, inside.size)
+            if (model.residuals(own) ** 2).sum() >= LEAST_LEFT:
+                model = model.beside(own)
     return found
+
+
+def _instead(columns: Columns, own: Floats, name: str) -> str:
+    """The sessions without an event, and what all of them, or most, call in its place."""
+    both, rest, others = columns.sums(own), columns.sums(1 - own), (1 - own).sum()
+    mirrors = np.flatnonzero((rest >= ALIKE * others) & (both <= (1 - ALIKE) * own.sum())).tolist()
+    mirrors = [each for each in mirrors if columns.names[each].startswith(CALLING)]
+    if not mirrors or not name.startswith(CALLING):
+        return OTHERS
+    most = max(mirrors, key=rest.__getitem__)
+    instead = f"with {columns.names[most].removeprefix(CALLING)} in its place"
+    return f"those {instead}" if rest[most] == others else f"{OTHERS} (mostly {instead})"
 
 
 def _columns(attempts: Attempts, calls: Calls, inside: Ints, version: Ints) -> Columns:
@@ -160,8 +194,12 @@ def _columns(attempts: Attempts, calls: Calls, inside: Ints, version: Ints) -> C
 
 def _strongest(
     columns: Columns, model: NullModel, outcome: Floats, rng: np.random.Generator
-) -> tuple[int, Contrast] | None:
-    """The event that goes along with outcomes the most, compared with all in permutations."""
+) -> list[tuple[int, Contrast]]:
+    """The event that goes along with outcomes the most, compared with all in permutations.
+
+    A second one is a call that goes along with losing and parts the sessions alike, if there is
+    one. Without any event that can be tested there is none.
+    """
     left = model.residuals(outcome)
     own = columns.squares(model, np.ones(outcome.size))
     robust = columns.squares(model, left**2 / np.maximum(1 - model.leverage, 1e-9))
@@ -175,7 +213,7 @@ def _strongest(
     spread = np.sqrt((drawn**2).mean(axis=0))
     able = (own >= LEAST_LEFT) & (spread > 1e-9 * max(1.0, float(np.abs(outcome).max())))
     if not able.any():
-        return None
+        return []
     top = np.sort((np.abs(drawn[:, able]) / spread[able]).max(axis=1))
     spread = np.maximum(np.sqrt(robust), spread)
     sums = columns.sums(left)
@@ -183,12 +221,22 @@ def _strongest(
     ties = np.flatnonzero(score >= score.max() - 1e-9).tolist()
     # Better to do this than not to do that, but a refused call is no tool that was not called.
     best = min(ties, key=lambda event: ("refused" not in columns.names[event], sums[event] < 0))
-    p = (1 + int((top >= score[best] - 1e-9).sum())) / (1 + DRAWN)
-    reach = float(top[math.ceil((1 - LEVEL) * (1 + DRAWN)) - 1] * spread[best])
-    has = columns.column(best, outcome.size) > 0
-    middle, low, high = (float(sums[best] + by) / float(own[best]) for by in (0.0, -reach, reach))
-    means = float(outcome[has].mean()), float(outcome[~has].mean())
-    return best, Contrast(middle, low, high, p, *means)
+    p = (1 + top.size - np.searchsorted(top, score - 1e-9)) / (1 + DRAWN)
+    mirrored = np.abs(columns.sums(model.residuals(columns.column(best, outcome.size))))
+    alike = able & (score >= NEARLY * score[best]) & (mirrored >= ALIKE * np.sqrt(own[best] * own))
+    alike &= (sums < 0) & ((p <= max(p[best], LEVEL / 2)) | (p[best] > LEVEL))  # see _settled
+    losing = [e for e in np.flatnonzero(alike).tolist() if columns.names[e].startswith(CALLING)]
+    chosen = [best]
+    if losing and best not in losing and "refused" not in columns.names[best]:
+        chosen.append(min(losing, key=lambda event: (-round(float(score[event]), 9), event)))
+    reach = float(top[math.ceil((1 - LEVEL) * (1 + DRAWN)) - 1])
+    contrasts = []
+    for event in chosen:
+        has, by = columns.column(event, outcome.size) > 0, reach * spread[event]
+        middle, low, high = (float((sums[event] + add) / own[event]) for add in (0.0, -by, by))
+        means = float(outcome[has].mean()), float(outcome[~has].mean())
+        contrasts.append((event, Contrast(middle, low, high, float(p[event]), *means)))
+    return contrasts
 
 
 def _moments(tried: Attempts, inside: Ints, columns: Columns, event: int) -> tuple[Ints, Bools]:

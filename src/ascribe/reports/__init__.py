@@ -12,6 +12,7 @@ from ascribe.decisions.changed import Changed, compare_files
 from ascribe.estimators import DEFAULT, RECIPES, Recipe, as_recipe
 from ascribe.estimators import recipe as recipe_of
 from ascribe.estimators.situations import place
+from ascribe.groups.events import read_calls
 from ascribe.reports.answers import answer
 from ascribe.reports.browse import browser
 from ascribe.reports.card import card
@@ -338,8 +339,8 @@ def picture(
 
 
 ALONE = 0.4
-"""A larger share of steps alone in their state is credited by events. In logs whose decisive steps
-are known it is .48 and more, and events find them; in games it is about .05."""
+"""With a larger share of steps alone in their state, calls are credited by events. In logs whose
+decisive steps are known it is .48 and more, and events find them; in games it is about .05."""
 _CHOSEN = ", which was chosen because tasks have several attempts and by how often states recur"
 
 
@@ -350,7 +351,7 @@ def _recipe_for(batches: Sequence[Batch]) -> Recipe:
         placed = place(table)
     except TableError:
         return as_recipe(DEFAULT)  # which says what is wrong
-    by_events = placed.rollouts > 1 and placed.alone > ALONE
+    by_events = placed.rollouts > 1 and placed.alone > ALONE and read_calls(table).call.size > 0
     return recipe_of("events", shuffles=SHUFFLES) if by_events else as_recipe(DEFAULT)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ascribe.decisions import Decision, Decisions
 from ascribe.decisions.contrasts import LEVEL
-from ascribe.decisions.decision import FORK, LONGEST, amount, signed
+from ascribe.decisions.decision import CALLING, FORK, LONGEST, OTHERS, amount, signed
 from ascribe.reports.crediting import Credited
 from ascribe.steps.arrays import Ints
 from ascribe.steps.problems import counted, one_line
@@ -95,8 +95,7 @@ def _same(one: Decision, two: Decision, credited: Credited) -> bool:
 
 def sessions_of(rows: Ints, credited: Credited) -> Ints:
     """The labels of the sessions of these rows."""
-    labels: Ints = np.unique(credited.session_of_row[rows])
-    return labels
+    return np.unique(credited.session_of_row[rows])
 
 
 def row_of(each: Decision, credited: Credited) -> Plain:
@@ -140,12 +139,12 @@ def sentence_of(each: Decision) -> str:
         return (
             f"{where}, attempts with {first.action} {verb} {high}, those with {other.action} {low}."
         )
-    sides = f"{high} of {first.sessions:,}", f"{low} of {other.sessions:,}"
-    if not share:
-        sides = f"{high} on average in {first.sessions:,}", f"{low} in {other.sessions:,}"
-    called = first.action.removeprefix("calling ")
-    what = "with" if called == first.action else "with a call, not refused, of"
-    return f"Attempts {what} {called} {verb} {sides[0]}, those without {sides[1]}."
+    of, also = ("of", "of") if share else ("on average in", "in")
+    without = "those without" if other.action == OTHERS else other.action
+    what = first.action.replace(CALLING, "a call of ", first.action.startswith(CALLING))
+    what += " that succeeded" * each.refusals
+    said = f"Attempts with {what} {verb} {high} {of} {first.sessions:,}, {without} {low} {also}"
+    return f"{said} {other.sessions:,}."
 
 
 def sureness(each: Decision) -> Iterator[str]:

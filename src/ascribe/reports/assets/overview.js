@@ -171,7 +171,7 @@ function finding(row) {
   const [one, two] = row.pair;
   return el("li", { class: `finding ${row.certain ? "certain" : "unsure"}` },
     el("p", { class: "says" }, el("span", { class: `tag ${row.certain && !row.turned ? "sure" : ""}` }, row.certain ? (row.turned ? "at the same task" : "certain") : "hint"), " ", prose(row.sentence)),
-    el("div", { class: "sides" }, side(row.with, "with"), side(row.without, row.without.what === "the others" ? "" : "with")),
+    el("div", { class: "sides" }, side(row.with, "with"), side(row.without, row.kind === "event" ? "" : "with")),
     el("p", {}, line, el("span", {}, prose(row.sure)), " ",
       el("span", { class: "soft" }, MEANING[row.turn].replace(/^A sign:/, row.sign ? `Perhaps ${row.sign}:` : "A sign:"))),
     el("div", { class: "controls" },
