@@ -768,24 +768,6 @@ def test_a_run_without_rollouts_has_its_figures(chromium: Any, tmp_path: Path) -
     assert faults == []
 
 
-def test_the_largest_changes_lead_to_their_steps(chromium: Any, tmp_path: Path) -> None:
-    rows = told()
-    for row in rows:
-        if row["step"] == 0 and row["trajectory"][-1] == "0":
-            row["reward"] = -3.0
-    page, _ = written(tmp_path, rows, recipe("gigpo", weight=3.0), recipe("grpo"))
-    tab, seen = opened(chromium, page)
-    tab.get_by_text("Largest changes of sign").click()
-    changes = tab.locator("#comparison table", has_text="trajectory")
-    assert changes.locator("th").all_inner_texts()[-3:-1] == ["gigpo", "grpo"]
-    row = changes.locator("tbody tr").first
-    _, trajectory, step, *_ = row.locator("td").all_inner_texts()
-    row.locator("a").click()
-    tab.locator("#reader h2", has_text=trajectory).wait_for()
-    assert tab.locator(".step.current").get_attribute("aria-label") == f"Step {step}"
-    assert_quiet(seen, page)
-
-
 def test_the_theme_is_remembered(chromium: Any, report: Path) -> None:
     tab, seen = opened(chromium, report)
     tab.locator("#theme").click()

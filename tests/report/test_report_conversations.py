@@ -81,13 +81,6 @@ def test_a_call_that_cannot_be_read_is_shown_as_it_is(tmp_path: Path):
     assert [[texts[word] for word in call] for call in calls] == [actions[:1], ["look", "n", "0"]]
 
 
-def test_actions_of_a_comparison_are_readable(tmp_path: Path):
-    # The best episode begins with the worst step.
-    rows = [conversation(3, 2.0, rewards=[-3, 0, 5]), conversation(3, 1.0), conversation(3, 0.0)]
-    page = picture([lines(tmp_path, *rows)], recipe("gigpo", gamma=0.5, weight=9.0), compare=GRPO)
-    assert "look(n=0)" in {row["action"] for row in page.tables()["changed"]}
-
-
 def test_collapse_to_few_turns_is_reported(tmp_path: Path):
     long = lines(tmp_path, *(conversation(8, n % 2) for n in range(4)), name="1.jsonl")
     short = lines(tmp_path, *(conversation(2, n % 2) for n in range(4)), name="2.jsonl")

@@ -36,6 +36,7 @@ BLOCKS = [
 ELSEWHERE = {
     "README.md: pip install": "network; nightly by test_readme.py and, from wheels, by .ci/run",
     "docs/audit.md: ascribe audit": "minutes; test_cli_lab.py runs it shorter",
+    "docs/benchmarks.md: python benchmarks": "minutes to hours; test_benchmarks.py",
     "docs/engines/quickstart.md: uv venv": "network; make_env.sh and test_trl_quickstart.py",
     "docs/engines/trl.md: uv pip": "network; make_env.sh",
     "docs/engines/quickstart.md: scripts/make_env.sh": "gigabytes; lab/tests/train, with verl",

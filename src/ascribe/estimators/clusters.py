@@ -14,7 +14,7 @@ from ascribe.estimators.credit import Metric
 from ascribe.groups import Groups
 from ascribe.groups.cluster import cluster, collapsed
 from ascribe.groups.exact import exact
-from ascribe.groups.fingerprints import FloatMatrix, normalised, present
+from ascribe.groups.fingerprints import FloatMatrix, normalised, present, refuse_masked
 from ascribe.groups.identity import identity
 from ascribe.groups.ngram import ngram
 from ascribe.groups.radius import OnlineRadius, Target, search
@@ -141,6 +141,7 @@ def _given(table: StepTable, inputs: dict[str, Any]) -> FloatMatrix | None:
     vectors = table.fingerprint if vectors is None else vectors
     if vectors is None:
         return None
+    refuse_masked(vectors)
     if vectors.shape[0] != len(table):
         raise InputError(f"{len(table):,} rows, but {vectors.shape[0]:,} fingerprints")
     values = np.asarray(vectors)

@@ -12,6 +12,12 @@ FloatMatrix = npt.NDArray[Any]
 """Fingerprints: one row of numbers per state or step, in any floating-point type."""
 
 
+def refuse_masked(vectors: object) -> None:
+    """Raise a ``ValueError`` for a masked array, whose values also hold what is masked."""
+    if isinstance(vectors, np.ma.MaskedArray):
+        raise InputError("fingerprints are a masked array", hint="fill it, with rows of 0 for none")
+
+
 def normalised(vectors: FloatMatrix) -> FloatMatrix:
     """The rows at unit length, in at least single precision; rows of zeros stay zeros.
 
@@ -21,8 +27,7 @@ def normalised(vectors: FloatMatrix) -> FloatMatrix:
     Raises:
         ValueError: if a number is not finite, or masked.
     """
-    if isinstance(vectors, np.ma.MaskedArray):
-        raise InputError("fingerprints are a masked array", hint="fill it, with rows of 0 for none")
+    refuse_masked(vectors)
     wide = vectors.astype(np.float32) if vectors.dtype.itemsize < 4 else vectors
     length = np.sqrt(np.einsum("ij,ij->i", wide, wide, dtype=np.float64))[:, None]
     if not np.isfinite(length).all():

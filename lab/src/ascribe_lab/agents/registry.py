@@ -104,6 +104,11 @@ PAPER: dict[str, TextPrompt] = {
         "{history}\n{observation}\n\n",
         show_action=as_tag,
     ),
+    "desk": TextPrompt(
+        "{task}\n\n{past}This is step {step}. Customer and tools say:\n{observation}\n\n" + _THINK,
+        past=_PAST,
+        turn=_TURN,
+    ),
     "repository": TextPrompt(
         "You mend a small program from a shell. {task}\n\n"
         "{past}This is step {step}. The shell shows:\n{observation}\n\n" + _SHELL + " " + _THINK,
@@ -126,7 +131,7 @@ _PLAIN = TextPrompt(
 )
 
 PLAIN: dict[str, TextPrompt] = {
-    **dict.fromkeys(("alfworld", "sokoban", "ezpoints", OTHER), _PLAIN),
+    **dict.fromkeys(("alfworld", "desk", "sokoban", "ezpoints", OTHER), _PLAIN),
     "webshop": replace(_PLAIN, show_choice=any_words),
     "textcraft": TextPrompt(
         "{start}\n{past}Other commands: get [count] [item]; inventory.\n" + _ACT,
@@ -173,6 +178,8 @@ CHOICES: dict[str, TextPrompt] = {
 
 def _agent(name: str, prompt: TextPrompt) -> Agent:
     memories: dict[str, Memory] = {
+        # What the customer has said is said once.
+        "desk": FullHistory(),
         "search_qa": FullHistory(),
         # Its observations are one line each, and nothing else says what was gathered.
         "textcraft": LastTurns(10),
