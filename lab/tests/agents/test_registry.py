@@ -106,7 +106,9 @@ def test_an_environment_of_the_users_own_gets_the_agent_for_all() -> None:
 
 
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="no agent for 'chess'; there are: alfworld, desk, ezpoints"):
+    with pytest.raises(
+        ValueError, match="no agent for 'chess'; there are: alfworld, desk, ezpoints"
+    ):
         agent_for("chess")
     with pytest.raises(ValueError, match="no style 'long'; there are: paper, plain"):
         agent_for("maths", "long")
