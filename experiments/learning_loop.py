@@ -493,10 +493,13 @@ class Step:
     prompt: tuple[int, ...]
     action: str = ""
     reward: float = 0.0
+    valid: bool = True
     tokens: tuple[int, ...] = ()
     logps: list[float] = field(default_factory=list)
     """Of the tokens, when they were sampled."""
     fingerprint: Any = None
+    world: Any = None
+    """A copy of the world before the action, where steps are branched."""
 
 
 def _padded(rows: Sequence[Sequence[float]], side: str, dtype: Any = np.int64) -> tuple[Any, Any]:
@@ -674,6 +677,7 @@ def play(
         choose(rows, [worlds[n] for n in open_], uniform[turn, open_])
         for number, row in zip(open_, rows, strict=True):
             row.reward = worlds[number].step(row.action)
+            row.valid = getattr(worlds[number], "valid", True)
         steps += rows
     steps.sort(key=lambda row: (row.trajectory, row.step))
     return steps, sum(one.won for one in worlds) / len(worlds)
@@ -755,7 +759,7 @@ def clone(name: str, start: Start, seed: int, policy: Any = None) -> Any:
 
 def step_table(steps: Sequence[Step]) -> StepTable:
     """The steps as a table, with fingerprints."""
-    names = ("group", "trajectory", "step", "state", "action", "reward")
+    names = ("group", "trajectory", "step", "state", "action", "reward", "valid")
     table = StepTable.from_columns({name: [getattr(s, name) for s in steps] for name in names})
     return replace(table, fingerprint=np.stack([step.fingerprint for step in steps]))
 
