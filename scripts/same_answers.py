@@ -68,7 +68,7 @@ def for_terminal(answers: dict[str, Any], session: dict[str, Any]) -> Iterator[s
     if answers["changed"] is None:
         yield answers["happened"]["sentence"]
         yield answers["separates"]["sentence"]
-        for row in answers["separates"]["rows"][:3]:
+        for row in [row for row in answers["separates"]["rows"] if not row["turned"]][:3]:
             yield f"{row['sentence']} {row['sure']}"
     else:
         yield f"Verdict: {answers['changed']['verdict']}."
@@ -93,7 +93,8 @@ def for_page(answers: dict[str, Any]) -> Iterator[str]:
             yield f"{percent(each['low'])[:-2]} to {percent(each['high'])}"
         for task in happened["grid"]["tasks"][:CELLS]:
             yield from (f"{won}/{size}" for won, size in filter(None, task["cells"]))
-    for row in [row for row in answers["separates"]["rows"] if row["certain"]][:CELLS]:
+    rows = answers["separates"]["rows"]
+    for row in [row for row in rows if row["certain"] and not row["turned"]][:CELLS]:
         yield row["sentence"]
 
 
