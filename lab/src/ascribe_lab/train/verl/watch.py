@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from os import _exit as exit_at_once
 from threading import Thread
 from typing import Any
 
@@ -80,7 +81,7 @@ def watching() -> Iterator[None]:
                 if parts.told():
                     break
         end(_below(psutil.Process()))
-        os._exit(LOST)
+        exit_at_once(LOST)
 
     Thread(target=watch, daemon=True).start()
     try:
@@ -95,6 +96,9 @@ class Parts:
     """The parts of a run of verl, as its first process sees them."""
 
     def __init__(self) -> None:
+        from ray._private import state  # Ray's public list of actors asks its dashboard
+
+        self._actors = state.actors
         self._servers: dict[int, tuple[int, str]] = {}
 
     def told(self) -> bool:
@@ -112,7 +116,7 @@ class Parts:
             return []
         job = ray.JobID.from_hex(ray.get_runtime_context().get_job_id())
         try:
-            actors = ray._private.state.actors(job_id=job).values()
+            actors = self._actors(job_id=job).values()
         except ray.exceptions.RayError:  # Ray itself is ending, and this process with it
             return []
         loops = [one["Address"] for one in actors if TOOLS in one["ActorClassName"]]
