@@ -35,7 +35,10 @@ from ascribe.sessions.reading.turns import (
 )
 from ascribe.steps.problems import TableError
 
-SESSIONS = (*names.SESSIONS, *names.RUNS, *("trace_id", "run", "rollout", "conversation"), "trajectory")
+SESSIONS = (
+    *(*names.SESSIONS, *names.RUNS),
+    *("trace_id", "run", "rollout", "conversation", "trajectory"),
+)
 """What names the session of a row."""
 FINER = ("episode", "episode_id", "trial_id", "trial", "attempt")
 """What tells the sessions of a run apart."""
