@@ -206,8 +206,9 @@ def report(
     Args:
         files: a table, a file of steps or sessions, or a list of them: iterations, in order.
         out: the page to write.
-        recipe: the estimator, or its name; by default ``events`` where tasks have several attempts
-            and states do not recur, and otherwise the default of ``ascribe.credit``.
+        recipe: the estimator, or its name; by default ``events`` where tasks have several attempts,
+            the log has calls and over two fifths of the steps are alone in their state, and
+            otherwise the default of ``ascribe.credit``.
         against: a table or file of an old version of the agent, to compare one new file with.
         compare: another estimator to compare with, or its name.
         figures: a folder for every figure as SVG and PNG.
